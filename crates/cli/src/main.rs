@@ -1,0 +1,2 @@
+//! Alluvium.
+fn main() {}

@@ -1,0 +1,183 @@
+//! What a dataset is declared to be, after the project file was read and found right.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::types::DataType;
+
+/// The name of a dataset; also the name of its data table. Checked when the project is loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DatasetName(pub String);
+
+impl fmt::Display for DatasetName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One kind of activity: where it comes from and what its table looks like.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dataset {
+    /// Its name.
+    pub name: DatasetName,
+    /// Where its records come from.
+    pub source: Source,
+    /// The field that addresses a record; does not deduplicate.
+    pub key: Option<String>,
+    /// The field that holds the organisation; of type `string` or an integer type.
+    pub org: String,
+    /// The field that holds the time of the event; of type `timestamp` or `date`.
+    pub event_time: String,
+    /// The declared columns, in the order of the table.
+    pub fields: Vec<Field>,
+    /// The fields that hold ids which requests may change or erase.
+    pub identities: Vec<Identity>,
+    /// How the table's files are laid out.
+    pub layout: Layout,
+    /// Whether commits also carry Delta's own change data feed.
+    pub change_data_feed: bool,
+    /// When a batch ends.
+    pub batch: BatchLimits,
+}
+
+impl Dataset {
+    /// The declared field of that name.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|f| f.name == name)
+    }
+}
+
+/// A declared column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// The column's name.
+    pub name: String,
+    /// Its type.
+    pub data_type: DataType,
+    /// Whether a record without a value is taken in.
+    pub nullable: bool,
+    /// Where the value stands in the input: the keys from the outside in; never empty. CSV looks for a header equal to the
+    /// keys joined by dots.
+    pub from: Vec<String>,
+    /// The unit of integers given for a `timestamp`; without it integers do not fit.
+    pub unit: Option<TimeUnit>,
+}
+
+/// The unit of a time given as an integer since 1970-01-01T00:00:00Z.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+pub enum TimeUnit {
+    /// Seconds.
+    #[serde(rename = "s")]
+    Seconds,
+    /// Milliseconds.
+    #[serde(rename = "ms")]
+    Milliseconds,
+    /// Microseconds.
+    #[serde(rename = "us")]
+    Microseconds,
+}
+
+/// A field that holds ids, and what an erasure of such an id does to a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The field.
+    pub field: String,
+    /// What an erasure does.
+    pub on_erase: OnErase,
+}
+
+/// What an erasure of an id does to the rows that hold it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OnErase {
+    /// The row goes.
+    Delete,
+    /// The id and these fields become null; the row stays.
+    Clear(Vec<String>),
+}
+
+/// Where records come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A directory of files.
+    Files(FileSource),
+    /// A Kafka topic; not built yet.
+    Kafka {
+        /// The topic as the project file spells it, before the namespace decorates it.
+        topic: String,
+    },
+}
+
+/// A directory of files, each taken in once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSource {
+    /// The directory: an absolute path, or relative to the project file's directory.
+    pub path: String,
+    /// What the files hold.
+    pub format: FileFormat,
+    /// What becomes of a file whose rows have landed.
+    pub after: TakenPolicy,
+    /// A promise that new files' names sort after all taken ones.
+    pub ordered: bool,
+}
+
+/// How a file's bytes become records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FileFormat {
+    /// One JSON object a line.
+    Json,
+    /// Comma-separated values with a header line.
+    Csv,
+    /// Apache Parquet.
+    Parquet,
+    /// Apache Avro object container files.
+    Avro,
+}
+
+/// What becomes of a source file whose rows have landed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TakenPolicy {
+    /// It stays.
+    Keep,
+    /// It is moved to this directory, under the same relative name.
+    Move(String),
+    /// It is deleted.
+    Delete,
+}
+
+/// How a table's files are laid out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// The columns files are partitioned by; each of a simple type.
+    pub partition_by: Vec<String>,
+    /// The columns rows are ordered by within a file.
+    pub cluster_by: Vec<String>,
+    /// The size at which a file is closed and the next begun, in bytes of Parquet.
+    pub target_file_bytes: u64,
+}
+
+/// A batch ends at the first of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// Input records, refused ones included.
+    pub max_rows: u64,
+    /// Bytes of input after decompression.
+    pub max_bytes: u64,
+    /// How long a batch waits for more input; only when following.
+    pub max_delay: Duration,
+}
+
+/// What a finished write has survived on a local disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// A power cut.
+    #[default]
+    Disk,
+    /// The death of the process.
+    Process,
+}

@@ -1,0 +1,105 @@
+//! The batch record: what one attempt at a batch intends, written once before anything is published.
+//!
+//! The stored form is described in `docs/formats/batch-record.md`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::chain::{Attempt, BatchKey, BatchNumber, ChainId};
+use crate::position::Range;
+
+/// The version of the stored form that this program writes and the newest it reads.
+pub const RECORD_FORMAT: u32 = 1;
+
+/// One attempt at one batch, as stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BatchRecord {
+    /// [`RECORD_FORMAT`].
+    pub format: u32,
+    /// The chain.
+    #[serde(flatten)]
+    pub chain: ChainId,
+    /// The batch.
+    pub batch: BatchNumber,
+    /// The attempt.
+    pub attempt: Attempt,
+    /// What the attempt intends, or that it will never be.
+    pub body: RecordBody,
+}
+
+impl BatchRecord {
+    /// The batch and attempt.
+    #[must_use]
+    pub const fn key(&self) -> BatchKey {
+        BatchKey { batch: self.batch, attempt: self.attempt }
+    }
+}
+
+/// What stands at a record's key.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordBody {
+    /// Written by vacuum where no record stood: this attempt will never be published, its files may go.
+    Void,
+    /// The attempt's intent.
+    Intent(Box<Recorded>),
+}
+
+/// All that publishing the batch needs; nothing is read from the source again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// What was read.
+    pub range: Range,
+    /// The files of the deciding table.
+    pub data: TableFiles,
+    /// The files of `dead_letters`.
+    pub dead_letters: TableFiles,
+    /// What notifications will tell, by organisation and event date.
+    pub counts: Vec<DatePartitionCount>,
+    /// Input records that were passed over on purpose.
+    pub skipped: u64,
+    /// When the attempt was staged, in microseconds since 1970; the `_ingested_at` of its rows.
+    pub staged_at_micros: i64,
+}
+
+/// The files an attempt adds to one table.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TableFiles {
+    /// Files to add.
+    pub adds: Vec<AddedFile>,
+}
+
+impl TableFiles {
+    /// Rows in all files together.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.adds.iter().map(|a| a.rows).sum()
+    }
+}
+
+/// A staged file, with what its `add` action in the Delta log will say.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AddedFile {
+    /// Path relative to the table, as stored (not percent-encoded).
+    pub path: String,
+    /// Partition columns and their values in Delta's string form, in the table's order; null is null.
+    pub partition_values: Vec<(String, Option<String>)>,
+    /// Size in bytes.
+    pub size: u64,
+    /// Rows.
+    pub rows: u64,
+    /// When the file was staged, in milliseconds since 1970.
+    pub modified_ms: i64,
+    /// Delta's statistics, as the JSON text that the log will hold.
+    pub stats: String,
+}
+
+/// Rows of one organisation on one event date that a batch inserts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatePartitionCount {
+    /// The organisation, as text.
+    pub org: String,
+    /// Days since 1970-01-01.
+    pub event_date: i32,
+    /// Rows.
+    pub inserted: u64,
+}
