@@ -8,6 +8,7 @@ mod dataset;
 mod error;
 mod position;
 mod record;
+mod tables;
 mod types;
 
 pub use chain::{Attempt, BatchKey, BatchNumber, ChainId, Incarnation, Job, Shard, TxnVersion};
@@ -18,4 +19,5 @@ pub use dataset::{
 pub use error::{Error, Kind, Result};
 pub use position::{FileCursor, FileRange, FileStamp, Range};
 pub use record::{AddedFile, BatchRecord, DatePartitionCount, RECORD_FORMAT, RecordBody, Recorded, TableFiles};
+pub use tables::{ADDED_COLUMNS, Column, FIXED_TABLES, TableName, TableSpec};
 pub use types::{DataType, StructField, TypeParseError};

@@ -1,0 +1,164 @@
+//! What each table of a namespace looks like: columns, partitioning and what is remembered about it in its own properties.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::dataset::Dataset;
+use crate::types::DataType;
+
+/// The name of a table, which is the name of its directory in the namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TableName(pub String);
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The tables that every namespace has besides its datasets'; no dataset may bear such a name.
+pub const FIXED_TABLES: [&str; 4] = ["notifications", "requests", "retries", "dead_letters"];
+
+/// The columns we add to each data table, after the declared ones.
+pub const ADDED_COLUMNS: [&str; 6] = ["event_date", "_source", "_offset", "_ingested_at", "_rescued", "_original"];
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub data_type: DataType,
+    /// Whether it may be null.
+    pub nullable: bool,
+}
+
+impl Column {
+    fn new(name: &str, data_type: DataType, nullable: bool) -> Self {
+        Self { name: name.to_owned(), data_type, nullable }
+    }
+}
+
+/// What a table must look like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableSpec {
+    /// Its name.
+    pub name: TableName,
+    /// Its columns, in order.
+    pub columns: Vec<Column>,
+    /// The columns it is partitioned by.
+    pub partition_by: Vec<String>,
+    /// Columns without statistics in the log, because their values are ids of people.
+    pub without_statistics: Vec<String>,
+    /// The columns rows are ordered by within a file.
+    pub cluster_by: Vec<String>,
+    /// The size at which a file is closed and the next begun, in bytes.
+    pub target_file_bytes: u64,
+    /// What we keep in the table's properties, without the prefix `alluvium.`; a change of any of them is refused.
+    pub fixed_properties: BTreeMap<String, String>,
+}
+
+impl TableSpec {
+    /// The data table of a dataset.
+    #[must_use]
+    pub fn data(dataset: &Dataset) -> Self {
+        let mut columns: Vec<Column> = dataset
+            .fields
+            .iter()
+            .map(|f| Column { name: f.name.clone(), data_type: f.data_type.clone(), nullable: f.nullable })
+            .collect();
+        columns.extend([
+            Column::new("event_date", DataType::Date, true),
+            Column::new("_source", DataType::String, true),
+            Column::new("_offset", DataType::Long, true),
+            Column::new("_ingested_at", DataType::Timestamp, true),
+            Column::new("_rescued", DataType::String, true),
+            Column::new("_original", DataType::String, true),
+        ]);
+        let mut fixed_properties = BTreeMap::from([
+            ("kind".to_owned(), "data".to_owned()),
+            ("org".to_owned(), dataset.org.clone()),
+            ("event_time".to_owned(), dataset.event_time.clone()),
+        ]);
+        if let Some(key) = &dataset.key {
+            fixed_properties.insert("key".to_owned(), key.clone());
+        }
+        let mut without_statistics: Vec<String> = dataset
+            .identities
+            .iter()
+            .map(|i| i.field.clone())
+            .filter(|f| !dataset.layout.cluster_by.contains(f) && !dataset.layout.partition_by.contains(f))
+            .collect();
+        without_statistics.push("_original".to_owned());
+        Self {
+            name: TableName(dataset.name.0.clone()),
+            columns,
+            partition_by: dataset.layout.partition_by.clone(),
+            without_statistics,
+            cluster_by: dataset.layout.cluster_by.clone(),
+            target_file_bytes: dataset.layout.target_file_bytes,
+            fixed_properties,
+        }
+    }
+
+    /// `notifications`: one row per batch, table, organisation and event date.
+    #[must_use]
+    pub fn notifications() -> Self {
+        Self::fixed(
+            "notifications",
+            &[
+                ("org_id", DataType::String),
+                ("event_date", DataType::Date),
+                ("table_name", DataType::String),
+                ("modified_time", DataType::Timestamp),
+                ("app_name", DataType::String),
+                ("job", DataType::String),
+                ("batch_id", DataType::Long),
+                ("table_version", DataType::Long),
+                ("inserted", DataType::Long),
+                ("updated", DataType::Long),
+                ("deleted", DataType::Long),
+                ("metadata", DataType::String),
+            ],
+        )
+    }
+
+    /// `dead_letters`: refused records, whole.
+    #[must_use]
+    pub fn dead_letters() -> Self {
+        let mut spec = Self::fixed(
+            "dead_letters",
+            &[
+                ("dataset", DataType::String),
+                ("source", DataType::String),
+                ("position", DataType::Long),
+                ("raw", DataType::Binary),
+                ("context", DataType::String),
+                ("reason", DataType::String),
+                ("field", DataType::String),
+                ("batch_id", DataType::Long),
+                ("failed_at", DataType::Timestamp),
+            ],
+        );
+        spec.without_statistics = vec!["context".to_owned(), "reason".to_owned()];
+        spec
+    }
+
+    fn fixed(name: &str, columns: &[(&str, DataType)]) -> Self {
+        Self {
+            name: TableName(name.to_owned()),
+            columns: columns.iter().map(|(name, data_type)| Column::new(name, data_type.clone(), true)).collect(),
+            partition_by: Vec::new(),
+            without_statistics: Vec::new(),
+            cluster_by: Vec::new(),
+            target_file_bytes: 64 << 20,
+            fixed_properties: BTreeMap::from([("kind".to_owned(), name.to_owned())]),
+        }
+    }
+
+    /// The column of that name.
+    #[must_use]
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|c| c.name == name)
+    }
+}

@@ -1,0 +1,223 @@
+//! The local disk as an object store that survives a power cut.
+//!
+//! `object_store`'s own local store never syncs. This one wraps it: with [`Durability::Disk`] a put is on the disk, name and
+//! content, before it returns, and the content is on the disk before the name is visible. Puts marked with [`Unsynced`] are
+//! made durable together by [`LocalDisk::sync`]. Staging files are named `name#digits`, which listings leave out.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::{Path as FsPath, PathBuf};
+use std::sync::Arc;
+
+use alluvium_core::Durability;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result, UploadPart,
+};
+
+/// Put this into a put's extensions when the put need not be durable on return.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unsynced;
+
+/// A directory as an object store.
+#[derive(Debug)]
+pub(crate) struct LocalDisk {
+    inner: LocalFileSystem,
+    root: PathBuf,
+    durability: Durability,
+}
+
+impl LocalDisk {
+    /// Opens `root`, which must be a directory.
+    pub(crate) fn new(root: &FsPath, durability: Durability) -> Result<Self> {
+        let root = root.canonicalize().map_err(generic)?;
+        Ok(Self { inner: LocalFileSystem::new_with_prefix(&root)?, root, durability })
+    }
+
+    /// Makes every put so far durable, names and contents. Does nothing with [`Durability::Process`].
+    pub(crate) async fn sync(&self) -> Result<()> {
+        if self.durability == Durability::Process {
+            return Ok(());
+        }
+        let root = self.root.clone();
+        blocking(move || rustix::fs::syncfs(File::open(root)?).map_err(io::Error::from)).await
+    }
+
+    fn file_path(&self, location: &Path) -> Result<PathBuf> {
+        self.inner.path_to_filesystem(location)
+    }
+}
+
+impl fmt::Display for LocalDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LocalDisk({})", self.root.display())
+    }
+}
+
+#[async_trait]
+impl ObjectStore for LocalDisk {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        let path = self.file_path(location)?;
+        let create = match opts.mode {
+            PutMode::Create => true,
+            PutMode::Overwrite => false,
+            PutMode::Update(_) => return self.inner.put_opts(location, payload, opts).await,
+        };
+        let sync = self.durability == Durability::Disk && opts.extensions.get::<Unsynced>().is_none();
+        let outcome = tokio::task::spawn_blocking(move || put(&path, &payload, create, sync)).await.map_err(generic)?;
+        match outcome {
+            Ok(()) => Ok(PutResult { e_tag: None, version: None }),
+            Err(source) if create && source.kind() == io::ErrorKind::AlreadyExists => {
+                Err(Error::AlreadyExists { path: location.to_string(), source: source.into() })
+            }
+            Err(source) => Err(generic(source)),
+        }
+    }
+
+    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        let path = self.file_path(location)?;
+        let inner = self.inner.put_multipart_opts(location, opts).await?;
+        let sync = self.durability == Durability::Disk;
+        Ok(Box::new(SyncedUpload { inner, path, sync }))
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.inner.get_opts(location, options).await
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.inner.get_ranges(location, ranges).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+/// Writes a staging file, then gives it its name in one step: by a hard link where the name must be new, else by renaming.
+fn put(path: &FsPath, payload: &PutPayload, create: bool, sync: bool) -> io::Result<()> {
+    let staging = staging_path(path);
+    let mut file = match File::create_new(&staging) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            create_parents(path, sync)?;
+            File::create_new(&staging)?
+        }
+        opened => opened?,
+    };
+    let named = (|| {
+        for chunk in payload {
+            file.write_all(chunk)?;
+        }
+        if sync {
+            file.sync_all()?;
+        }
+        drop(file);
+        if create { fs::hard_link(&staging, path) } else { fs::rename(&staging, path) }
+    })();
+    if create || named.is_err() {
+        // The staging name is of no use any more; a leftover does no harm.
+        let _ = fs::remove_file(&staging);
+    }
+    named?;
+    if sync { sync_parent(path) } else { Ok(()) }
+}
+
+fn staging_path(path: &FsPath) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!("#{}", uuid::Uuid::new_v4().as_u128()));
+    PathBuf::from(name)
+}
+
+/// Makes the directories above `path`; with `sync` each new one's entry is durable.
+fn create_parents(path: &FsPath, sync: bool) -> io::Result<()> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    if parent.is_dir() {
+        return Ok(());
+    }
+    create_parents(parent, sync)?;
+    match fs::create_dir(parent) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    if sync { sync_parent(parent) } else { Ok(()) }
+}
+
+fn sync_parent(path: &FsPath) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+fn generic(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::Generic { store: "local disk", source: source.into() }
+}
+
+async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<()> {
+    tokio::task::spawn_blocking(work).await.map_err(generic)?.map_err(generic)
+}
+
+/// An upload in parts whose file is durable when `complete` returns.
+#[derive(Debug)]
+struct SyncedUpload {
+    inner: Box<dyn MultipartUpload>,
+    path: PathBuf,
+    sync: bool,
+}
+
+#[async_trait]
+impl MultipartUpload for SyncedUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        self.inner.put_part(data)
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let done = self.inner.complete().await?;
+        if self.sync {
+            let path = self.path.clone();
+            blocking(move || {
+                File::open(&path)?.sync_all()?;
+                sync_parent(&path)
+            })
+            .await?;
+        }
+        Ok(done)
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.inner.abort().await
+    }
+}
+
+/// A directory for a project's storage, made if it is not there.
+pub(crate) fn create_root(root: &FsPath) -> io::Result<()> {
+    fs::create_dir_all(root)
+}
+
+/// The local disk as a shared store.
+pub(crate) fn shared(root: &FsPath, durability: Durability) -> Result<Arc<LocalDisk>> {
+    Ok(Arc::new(LocalDisk::new(root, durability)?))
+}

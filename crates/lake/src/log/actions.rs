@@ -1,0 +1,165 @@
+//! The lines of a commit: those we write, and the parts of those we read.
+
+use std::collections::BTreeMap;
+
+use alluvium_core::{AddedFile, Error, Kind, Result, TableSpec};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::schema::delta_field;
+
+/// The parts of a commit that matter to us.
+#[derive(Debug, Default)]
+pub(super) struct CommitActions {
+    pub(super) txns: Vec<Txn>,
+    pub(super) adds: Vec<PathAction>,
+    pub(super) removes: Vec<PathAction>,
+    pub(super) metadata: Option<Metadata>,
+    pub(super) protocol: Option<Protocol>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    txn: Option<Txn>,
+    add: Option<PathAction>,
+    remove: Option<PathAction>,
+    meta_data: Option<Metadata>,
+    protocol: Option<Protocol>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Txn {
+    pub(super) app_id: String,
+    pub(super) version: i64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct PathAction {
+    pub(super) path: String,
+}
+
+/// Delta's `metaData` action, as far as we read it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Metadata {
+    pub(super) id: String,
+    pub(super) schema_string: String,
+    #[serde(default)]
+    pub(super) partition_columns: Vec<String>,
+    #[serde(default)]
+    pub(super) created_time: Option<i64>,
+    #[serde(default)]
+    pub(super) configuration: BTreeMap<String, String>,
+}
+
+/// Delta's `protocol` action.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Protocol {
+    pub(super) min_reader_version: i32,
+    pub(super) min_writer_version: i32,
+    #[serde(default)]
+    pub(super) reader_features: Option<Vec<String>>,
+    #[serde(default)]
+    pub(super) writer_features: Option<Vec<String>>,
+}
+
+/// Reads a commit's lines.
+pub(super) fn parse_commit(table: &str, version: u64, bytes: &Bytes) -> Result<CommitActions> {
+    let corrupt = |e: serde_json::Error| {
+        Error::new(Kind::Corrupt, format!("reading version {version} of table {table}: the log entry is not what Delta writes"))
+            .hint("restore that file of _delta_log from a backup")
+            .source(e)
+    };
+    let mut actions = CommitActions::default();
+    for line in bytes.split(|b| *b == b'\n').filter(|l| !l.iter().all(u8::is_ascii_whitespace)) {
+        let line: Line = serde_json::from_slice(line).map_err(corrupt)?;
+        actions.txns.extend(line.txn);
+        actions.adds.extend(line.add);
+        actions.removes.extend(line.remove);
+        actions.metadata = line.meta_data.or(actions.metadata);
+        actions.protocol = line.protocol.or(actions.protocol);
+    }
+    Ok(actions)
+}
+
+/// Collects the lines of a commit to write.
+#[derive(Debug)]
+pub(super) struct CommitText {
+    lines: String,
+}
+
+impl CommitText {
+    /// Begins with `commitInfo`. `commit_id` makes the bytes of this try unlike any other's. No predicate and no value of a row
+    /// ever goes into `parameters`.
+    pub(super) fn new(now_ms: i64, operation: &str, parameters: Value, blind_append: bool, commit_id: &str) -> Self {
+        let mut text = Self { lines: String::new() };
+        text.push(&json!({ "commitInfo": {
+            "timestamp": now_ms,
+            "operation": operation,
+            "operationParameters": parameters,
+            "isBlindAppend": blind_append,
+            "engineInfo": concat!("alluvium/", env!("CARGO_PKG_VERSION")),
+            "txnId": commit_id,
+        }}));
+        text
+    }
+
+    pub(super) fn txn(&mut self, app_id: &str, version: i64) {
+        self.push(&json!({ "txn": { "appId": app_id, "version": version } }));
+    }
+
+    pub(super) fn add(&mut self, file: &AddedFile) {
+        let partition_values: Map<String, Value> = file
+            .partition_values
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone().map_or(Value::Null, Value::String)))
+            .collect();
+        self.push(&json!({ "add": {
+            "path": file.path,
+            "partitionValues": partition_values,
+            "size": file.size,
+            "modificationTime": file.modified_ms,
+            "dataChange": true,
+            "stats": file.stats,
+        }}));
+    }
+
+    pub(super) fn remove(&mut self, path: &str, now_ms: i64) {
+        self.push(&json!({ "remove": {
+            "path": path, "deletionTimestamp": now_ms, "dataChange": true, "extendedFileMetadata": false,
+        }}));
+    }
+
+    pub(super) fn protocol(&mut self) {
+        self.push(&json!({ "protocol": { "minReaderVersion": 1, "minWriterVersion": 2 } }));
+    }
+
+    pub(super) fn metadata(&mut self, metadata: &Metadata) {
+        self.push(&json!({ "metaData": {
+            "id": metadata.id,
+            "format": { "provider": "parquet", "options": {} },
+            "schemaString": metadata.schema_string,
+            "partitionColumns": metadata.partition_columns,
+            "configuration": metadata.configuration,
+            "createdTime": metadata.created_time,
+        }}));
+    }
+
+    fn push(&mut self, line: &Value) {
+        self.lines.push_str(&line.to_string());
+        self.lines.push('\n');
+    }
+
+    pub(super) fn into_bytes(self) -> Bytes {
+        Bytes::from(self.lines)
+    }
+}
+
+/// Delta's `schemaString` for these columns.
+pub(super) fn schema_string(spec: &TableSpec) -> String {
+    json!({ "type": "struct", "fields": spec.columns.iter().map(delta_field).collect::<Vec<_>>() }).to_string()
+}

@@ -1,0 +1,10 @@
+//! The Delta log of one table: what it says, and how a commit gets into it.
+
+mod actions;
+mod publish;
+mod state;
+mod table;
+
+pub use publish::{Commit, Published};
+pub use state::TableState;
+pub use table::DeltaLog;

@@ -1,0 +1,295 @@
+//! What a table's log says at one version: protocol, metadata, and how far an application has come.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use alluvium_core::{Column, Error, Kind, Result, TableSpec, TxnVersion};
+use delta_kernel::snapshot::Snapshot;
+use serde_json::Value;
+
+use super::actions::{CommitActions, Metadata, Protocol};
+use super::table::DeltaLog;
+use crate::schema::delta_field;
+
+/// The version of a table that was looked at, and what stands there.
+#[derive(Debug, Clone)]
+pub struct TableState {
+    pub(super) version: u64,
+    pub(super) metadata: Metadata,
+    pub(super) protocol: Protocol,
+    pub(super) app_id: String,
+    pub(super) txn: Option<i64>,
+}
+
+/// Writer features under which plain appends and removals by us stay right.
+const WRITER_FEATURES: [&str; 5] = ["appendOnly", "invariants", "changeDataFeed", "deletionVectors", "v2Checkpoint"];
+/// Reader features that do not change what our files mean.
+const READER_FEATURES: [&str; 3] = ["deletionVectors", "v2Checkpoint", "vacuumProtocolCheck"];
+
+impl TableState {
+    /// The version.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How far the application this state was read for has come in this table.
+    #[must_use]
+    pub fn txn(&self) -> Option<TxnVersion> {
+        self.txn.map(TxnVersion)
+    }
+
+    /// The columns the table is partitioned by.
+    #[must_use]
+    pub fn partition_columns(&self) -> &[String] {
+        &self.metadata.partition_columns
+    }
+
+    /// Our property of that name.
+    #[must_use]
+    pub fn property(&self, name: &str) -> Option<&str> {
+        self.metadata.configuration.get(&format!("alluvium.{name}")).map(String::as_str)
+    }
+
+    /// Whether appends may be committed to the table at all.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] if the table asks for more than we can keep to.
+    pub fn check_protocol(&self, table: &str) -> Result<()> {
+        let Protocol { min_reader_version: reader, min_writer_version: writer, .. } = self.protocol;
+        let unknown = |features: &Option<Vec<String>>, known: &[&str]| -> Vec<String> {
+            features.iter().flatten().filter(|f| !known.contains(&f.as_str())).cloned().collect()
+        };
+        let mut missing = unknown(&self.protocol.reader_features, &READER_FEATURES);
+        missing.extend(unknown(&self.protocol.writer_features, &WRITER_FEATURES));
+        missing.retain(|f| f != "vacuumProtocolCheck");
+        if !matches!(reader, 1 | 3) || !matches!(writer, 1 | 2 | 7) || !missing.is_empty() {
+            let features = if missing.is_empty() { String::new() } else { format!(" with {}", missing.join(", ")) };
+            return Err(Error::new(
+                Kind::Unsupported,
+                format!("table {table} asks for Delta protocol reader {reader}, writer {writer}{features}, which this program cannot write"),
+            )
+            .hint("another program upgraded the table; use a version of alluvium that knows these features, or drop them"));
+        }
+        let refused = |what: &str| {
+            Err(Error::new(Kind::Unsupported, format!("table {table} has {what}, under which batches could be taken twice or fail"))
+                .hint("unset that table property"))
+        };
+        if self.metadata.configuration.contains_key("delta.setTransactionRetentionDuration") {
+            return refused("delta.setTransactionRetentionDuration set");
+        }
+        if self.metadata.configuration.get("delta.columnMapping.mode").is_some_and(|m| m != "none") {
+            return refused("delta.columnMapping.mode set");
+        }
+        Ok(())
+    }
+
+    /// The columns as the log has them: name, Delta's JSON of the type, nullable.
+    pub(super) fn stored_columns(&self, table: &str) -> Result<Vec<StoredColumn>> {
+        let corrupt = || Error::new(Kind::Corrupt, format!("the schema in the log of table {table} cannot be read"));
+        let schema: Value = serde_json::from_str(&self.metadata.schema_string).map_err(|e| corrupt().source(e))?;
+        let fields = schema.get("fields").and_then(Value::as_array).ok_or_else(corrupt)?;
+        fields
+            .iter()
+            .map(|f| {
+                Some(StoredColumn {
+                    name: f.get("name")?.as_str()?.to_owned(),
+                    type_json: f.get("type")?.clone(),
+                    nullable: f.get("nullable")?.as_bool()?,
+                    whole: f.clone(),
+                })
+            })
+            .collect::<Option<_>>()
+            .ok_or_else(corrupt)
+    }
+
+    /// Moves on by one commit.
+    pub(super) fn advance(&mut self, version: u64, actions: &CommitActions) {
+        self.version = version;
+        if let Some(metadata) = &actions.metadata {
+            self.metadata = metadata.clone();
+        }
+        if let Some(protocol) = &actions.protocol {
+            self.protocol = protocol.clone();
+        }
+        if let Some(txn) = actions.txns.iter().rev().find(|t| t.app_id == self.app_id) {
+            self.txn = Some(txn.version);
+        }
+    }
+}
+
+/// A column in the log's schema.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct StoredColumn {
+    pub(super) name: String,
+    pub(super) type_json: Value,
+    pub(super) nullable: bool,
+    pub(super) whole: Value,
+}
+
+impl DeltaLog {
+    /// Reads the newest version from the newest checkpoint on, and how far `app_id` has come; `None` if there is no table.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] if the log is cut or unreadable, [`Kind::Unsupported`] if its protocol is newer than we read,
+    /// [`Kind::Unavailable`] if the store failed.
+    pub async fn state(&self, app_id: &str) -> Result<Option<TableState>> {
+        if !self.exists().await? {
+            return Ok(None);
+        }
+        let (engine, url, app) = (self.engine(), self.url(), app_id.to_owned());
+        let read = tokio::task::spawn_blocking(move || {
+            let snapshot = Snapshot::builder_for(url).build(engine.as_ref())?;
+            let txn = snapshot.get_app_id_version(&app, engine.as_ref())?;
+            Ok::<_, delta_kernel::Error>((snapshot, txn))
+        });
+        let (snapshot, txn) = read
+            .await
+            .map_err(|e| Error::new(Kind::Internal, format!("reading the log of table {}", self.root())).source(e))?
+            .map_err(|e| self.kernel_error(e))?;
+        let (metadata, protocol) = self.identity(&snapshot)?;
+        Ok(Some(TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn }))
+    }
+
+    fn identity(&self, snapshot: &Arc<Snapshot>) -> Result<(Metadata, Protocol)> {
+        let configuration = snapshot.table_configuration();
+        let internal = |e| Error::new(Kind::Internal, format!("reading the metadata of table {}", self.root())).source(e);
+        let through = |value: serde_json::Result<Value>| value.map_err(internal);
+        let metadata = serde_json::from_value(through(serde_json::to_value(configuration.metadata()))?).map_err(internal)?;
+        let protocol = serde_json::from_value(through(serde_json::to_value(configuration.protocol()))?).map_err(internal)?;
+        Ok((metadata, protocol))
+    }
+
+    /// Our error for the kernel's.
+    pub(crate) fn kernel_error(&self, error: delta_kernel::Error) -> Error {
+        use delta_kernel::Error as E;
+        let mut inner = &error;
+        while let E::Backtraced { source, .. } = inner {
+            inner = source;
+        }
+        let text = inner.to_string();
+        let kind = match inner {
+            E::ObjectStore(object_store::Error::NotFound { .. }) | E::FileNotFound(_) => Kind::Corrupt,
+            E::ObjectStore(_) | E::IOError(_) | E::Reqwest(_) => Kind::Unavailable,
+            E::Unsupported(_) => Kind::Unsupported,
+            E::JoinFailure(_) | E::InternalError(_) => Kind::Internal,
+            _ => Kind::Corrupt,
+        };
+        let message = format!("reading the log of table {}: {}", self.root(), text.lines().next().unwrap_or_default());
+        let error = Error::new(kind, message);
+        match kind {
+            Kind::Corrupt => error.hint("log entries are missing or damaged: restore _delta_log from a backup; nothing was written"),
+            Kind::Unsupported => error.hint("another program upgraded the table to a protocol this program does not know"),
+            Kind::Unavailable => error.hint("try again later"),
+            _ => error,
+        }
+    }
+
+    /// Writes a checkpoint of `version`, so that readers need not replay the log from its beginning. A failure loses nothing.
+    pub(super) async fn checkpoint(&self, version: u64) -> Result<()> {
+        let (engine, url) = (self.engine(), self.url());
+        tokio::task::spawn_blocking(move || {
+            let snapshot = Snapshot::builder_for(url).at_version(version).build(engine.as_ref())?;
+            snapshot.checkpoint(engine.as_ref(), None).map(|_| ())
+        })
+        .await
+        .map_err(|e| Error::new(Kind::Internal, "writing a checkpoint").source(e))?
+        .map_err(|e| self.kernel_error(e))
+    }
+}
+
+/// How the table must change to match what is declared.
+#[derive(Debug)]
+pub(super) enum Evolution {
+    /// It matches.
+    None,
+    /// Metadata alone: the new `schemaString` and configuration.
+    Metadata { schema_string: String, configuration: BTreeMap<String, String> },
+}
+
+/// Plans what must change in the log's metadata for `spec`.
+///
+/// # Errors
+/// [`Kind::Invalid`] if it would take a rewrite or break readers; the message says what to do.
+pub(super) fn plan_evolution(state: &TableState, spec: &TableSpec, configuration: &BTreeMap<String, String>) -> Result<Evolution> {
+    let table = &spec.name;
+    let invalid = |what: String, hint: &str| Err(Error::new(Kind::Invalid, what).hint(hint.to_owned()));
+    if state.metadata.partition_columns != spec.partition_by {
+        return invalid(
+            format!(
+                "dataset {table}: its table is partitioned by {:?}, the project file now says {:?}",
+                state.metadata.partition_columns, spec.partition_by
+            ),
+            "a table's partitioning cannot change in place: put the old partition_by back, or use a new dataset name",
+        );
+    }
+    for (name, declared) in &spec.fixed_properties {
+        let stored = state.property(name);
+        if stored != Some(declared) {
+            return invalid(
+                format!("dataset {table}: its {name} was {:?} when the table was made, the project file now says {declared:?}", stored.unwrap_or("")),
+                "put the old one back, or use a new dataset name",
+            );
+        }
+    }
+    if state.property("key").is_some() && !spec.fixed_properties.contains_key("key") {
+        return invalid(format!("dataset {table}: the project file no longer has its key"), "put the key back");
+    }
+    let mut stored = state.stored_columns(&table.0)?;
+    let mut changed = false;
+    for column in &spec.columns {
+        let wanted = delta_field(column);
+        match stored.iter_mut().find(|c| c.name.to_lowercase() == column.name.to_lowercase()) {
+            None if !column.nullable => {
+                return invalid(
+                    format!("dataset {table}: the new field {} is nullable: false, but rows already there have no value for it", column.name),
+                    "declare it nullable",
+                );
+            }
+            None => {
+                stored.push(new_column(column, wanted));
+                changed = true;
+            }
+            Some(there) if there.name != column.name || there.type_json != wanted["type"] => {
+                return invalid(
+                    format!(
+                        "dataset {table}: the column {} is of type {} in the table, the project file now says {} {}",
+                        there.name,
+                        type_text(&there.type_json),
+                        column.name,
+                        column.data_type
+                    ),
+                    "a column's type and spelling cannot change in place: put the old one back, or add a field of another name",
+                );
+            }
+            Some(there) if !there.nullable && column.nullable => {
+                there.nullable = true;
+                there.whole["nullable"] = Value::Bool(true);
+                changed = true;
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some(left) = stored.iter().find(|c| !c.nullable && spec.column(&c.name).is_none()) {
+        return invalid(
+            format!("dataset {table}: the field {} is gone from the project file, but its column may not be null", left.name),
+            "put the field back; declared without nullable: false it can be left out after the next run",
+        );
+    }
+    let mut merged = state.metadata.configuration.clone();
+    merged.extend(configuration.clone());
+    if !changed && merged == state.metadata.configuration {
+        return Ok(Evolution::None);
+    }
+    let fields: Vec<Value> = stored.into_iter().map(|c| c.whole).collect();
+    let schema_string = serde_json::json!({ "type": "struct", "fields": fields }).to_string();
+    Ok(Evolution::Metadata { schema_string, configuration: merged })
+}
+
+fn new_column(column: &Column, whole: Value) -> StoredColumn {
+    StoredColumn { name: column.name.clone(), type_json: whole["type"].clone(), nullable: column.nullable, whole }
+}
+
+fn type_text(type_json: &Value) -> String {
+    type_json.as_str().map_or_else(|| type_json.to_string(), str::to_owned)
+}
