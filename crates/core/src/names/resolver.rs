@@ -1,0 +1,241 @@
+//! The resolver: paths, topics, groups and labels of one namespace.
+
+use std::collections::BTreeSet;
+
+use super::data_file::{batch_key, number};
+use super::{NameError, Namespace, TableName};
+use crate::chain::{BatchKey, BatchNumber, ChainId, Job, Shard};
+use crate::dataset::DatasetName;
+
+const MAX_PART_BYTES: usize = 255;
+const MAX_TOPIC_BYTES: usize = 249;
+const INTERNAL_TOPICS: [&str; 2] = ["__consumer_offsets", "__transaction_state"];
+
+/// Makes every decorated name of one namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolver {
+    namespace: Namespace,
+    reserved: BTreeSet<Namespace>,
+}
+
+impl Resolver {
+    /// The resolver of `namespace`, in a project that reserves nothing.
+    #[must_use]
+    pub const fn new(namespace: Namespace) -> Self {
+        Self { namespace, reserved: BTreeSet::new() }
+    }
+
+    /// The resolver of `namespace`, in a project that says it will never use the namespaces of `reserved`.
+    ///
+    /// # Errors
+    /// `namespace` is one of them.
+    pub fn with_reserved(namespace: Namespace, reserved: BTreeSet<Namespace>) -> Result<Self, NameError> {
+        if reserved.contains(&namespace) {
+            return Err(NameError::new(
+                format!("the project file promises never to use the namespace {:?}", namespace.as_str()),
+                "use another namespace, or take it out of reserved_namespaces",
+            ));
+        }
+        Ok(Self { namespace, reserved })
+    }
+
+    /// The namespace.
+    #[must_use]
+    pub const fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The directory of all that the namespace owns: `<ns>`.
+    #[must_use]
+    pub fn namespace_root(&self) -> String {
+        self.namespace.to_string()
+    }
+
+    /// The directory of what Alluvium remembers: `<ns>/_alluvium`.
+    #[must_use]
+    pub fn memory_dir(&self) -> String {
+        format!("{}/_alluvium", self.namespace)
+    }
+
+    /// The file that gives the namespace its incarnation: `<ns>/_alluvium/namespace.json`.
+    #[must_use]
+    pub fn namespace_file(&self) -> String {
+        format!("{}/namespace.json", self.memory_dir())
+    }
+
+    /// The mark of a namespace that is being deleted: written first, removed last: `<ns>/_alluvium/deleting.json`.
+    #[must_use]
+    pub fn deleting_mark(&self) -> String {
+        format!("{}/deleting.json", self.memory_dir())
+    }
+
+    /// A table's directory: `<ns>/<table>`.
+    #[must_use]
+    pub fn table(&self, table: &TableName) -> String {
+        format!("{}/{table}", self.namespace)
+    }
+
+    /// The directory of all chains: `<ns>/_alluvium/chains`.
+    #[must_use]
+    pub fn chains_dir(&self) -> String {
+        format!("{}/chains", self.memory_dir())
+    }
+
+    /// A chain's directory: `<ns>/_alluvium/chains/<job>/<dataset>/<shard>`.
+    #[must_use]
+    pub fn chain_dir(&self, job: Job, dataset: &DatasetName, shard: Shard) -> String {
+        format!("{}/{job}/{dataset}/{}", self.chains_dir(), shard.0)
+    }
+
+    /// The record of one attempt: `<chain>/<batch, 20 digits>.<attempt, 4 digits>.json`. The names of a chain's records sort
+    /// as their keys do.
+    #[must_use]
+    pub fn record(&self, chain: &ChainId, key: BatchKey) -> String {
+        format!("{}/{}", self.dir_of(chain), ChainFile::Record(key).name())
+    }
+
+    /// The mark of a finished batch: `<chain>/<batch, 20 digits>.done.json`; it sorts after the batch's records and before
+    /// those of the next.
+    #[must_use]
+    pub fn done_mark(&self, chain: &ChainId, batch: BatchNumber) -> String {
+        format!("{}/{}", self.dir_of(chain), ChainFile::Done(batch).name())
+    }
+
+    /// The directory of a chain's folded lists of taken files: `<chain>/taken`.
+    #[must_use]
+    pub fn taken_dir(&self, chain: &ChainId) -> String {
+        format!("{}/taken", self.dir_of(chain))
+    }
+
+    /// The files taken by batches `from` to `to`, both included: `<chain>/taken/<from, 20 digits>-<to, 20 digits>.taken`.
+    #[must_use]
+    pub fn taken_segment(&self, chain: &ChainId, from: BatchNumber, to: BatchNumber) -> String {
+        format!("{}/{}", self.taken_dir(chain), ChainFile::Taken { from, to }.name())
+    }
+
+    /// A lease's record: `<ns>/_alluvium/leases/<name>/<seq, 20 digits>.json`.
+    ///
+    /// # Errors
+    /// A name that is not `[A-Za-z0-9._-]+`, is `.` or `..`, or is longer than 255 bytes.
+    pub fn lease(&self, name: &str, seq: u64) -> Result<String, NameError> {
+        plain(name, "lease", MAX_PART_BYTES)?;
+        Ok(format!("{}/leases/{name}/{seq:020}.json", self.memory_dir()))
+    }
+
+    /// The topic that stands for `name`: itself in `default`, else `<ns>.<name>`.
+    ///
+    /// # Errors
+    /// What Kafka refuses (characters, more than 249 bytes with the prefix, its own topics); in `default` also a name that
+    /// another namespace would give to one of its topics.
+    pub fn topic(&self, name: &str) -> Result<String, NameError> {
+        if INTERNAL_TOPICS.contains(&name) {
+            return Err(NameError::new(format!("the topic {name:?} is Kafka's own"), "name a topic that holds your records"));
+        }
+        self.outside(name, "topic")
+    }
+
+    /// The consumer group that stands for `name`, decorated and refused as topics are.
+    ///
+    /// # Errors
+    /// As [`Resolver::topic`].
+    pub fn consumer_group(&self, name: &str) -> Result<String, NameError> {
+        self.outside(name, "consumer group")
+    }
+
+    /// What a job on a dataset is called in logs and metrics: `<job>/<dataset>` in `default`, else `<ns>/<job>/<dataset>`.
+    #[must_use]
+    pub fn job_label(&self, job: Job, dataset: &DatasetName) -> String {
+        if self.namespace.is_default() { format!("{job}/{dataset}") } else { format!("{}/{job}/{dataset}", self.namespace) }
+    }
+
+    /// The value of the label `namespace` on every metric.
+    #[must_use]
+    pub fn metric_label(&self) -> &str {
+        self.namespace.as_str()
+    }
+
+    fn dir_of(&self, chain: &ChainId) -> String {
+        self.chain_dir(chain.job, &chain.dataset, chain.shard)
+    }
+
+    fn outside(&self, name: &str, kind: &str) -> Result<String, NameError> {
+        if !self.namespace.is_default() {
+            plain(name, kind, MAX_TOPIC_BYTES - self.namespace.as_str().len() - 1)?;
+            return Ok(format!("{}.{name}", self.namespace));
+        }
+        plain(name, kind, MAX_TOPIC_BYTES)?;
+        let prefix = name.split_once('.').and_then(|(first, rest)| Some((Namespace::parse(first).ok()?, rest)));
+        match prefix {
+            Some((other, rest)) if !other.is_default() && !self.reserved.contains(&other) => Err(NameError::new(
+                format!("the {kind} {name:?} is also what the namespace {:?} makes of {rest:?}", other.as_str()),
+                format!("if that will never be a namespace of this project, say so: reserved_namespaces: [{other}]"),
+            )),
+            _ => Ok(name.to_owned()),
+        }
+    }
+}
+
+/// The id of a chain's application transactions in the Delta logs: `alluvium/<incarnation>/<job>/<dataset>/<shard>`.
+#[must_use]
+pub fn app_id(chain: &ChainId) -> String {
+    format!("alluvium/{}/{}/{}/{}", chain.incarnation.0, chain.job, chain.dataset, chain.shard.0)
+}
+
+fn plain(name: &str, kind: &str, max_bytes: usize) -> Result<(), NameError> {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    if name.is_empty() || name == "." || name == ".." || !name.bytes().all(legal) {
+        let hint = "use letters, digits, dots, underscores and dashes";
+        return Err(NameError::new(format!("{name:?} cannot be the name of a {kind}"), hint));
+    }
+    if name.len() > max_bytes {
+        let message = format!("the name of a {kind} has {} characters", name.len());
+        return Err(NameError::new(message, format!("{max_bytes} are allowed in this namespace")));
+    }
+    Ok(())
+}
+
+/// A file in a chain's directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChainFile {
+    /// The record of one attempt.
+    Record(BatchKey),
+    /// The mark of a finished batch.
+    Done(BatchNumber),
+    /// The files taken by batches `from` to `to`, both included; in the directory `taken`.
+    Taken {
+        /// The first batch.
+        from: BatchNumber,
+        /// The last batch.
+        to: BatchNumber,
+    },
+}
+
+impl ChainFile {
+    /// The file's own name, without its directory.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Record(key) => format!("{:020}.{:04}.json", key.batch.0, key.attempt.0),
+            Self::Done(batch) => format!("{:020}.done.json", batch.0),
+            Self::Taken { from, to } => format!("{:020}-{:020}.taken", from.0, to.0),
+        }
+    }
+
+    /// Reads a file's own name; `None` for every name that [`ChainFile::name`] does not make.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let batch = |text: &str| batch_key(number(text, 20)?, 0).map(|key| key.batch);
+        if let Some(range) = name.strip_suffix(".taken") {
+            let (from, to) = range.split_once('-')?;
+            return Some(Self::Taken { from: batch(from)?, to: batch(to)? });
+        }
+        let (number_text, rest) = name.strip_suffix(".json")?.split_once('.')?;
+        match rest {
+            "done" => Some(Self::Done(batch(number_text)?)),
+            attempt => Some(Self::Record(batch_key(number(number_text, 20)?, number(attempt, 4)?)?)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
