@@ -1,2 +1,41 @@
-//! Developer entry.
-fn main() {}
+//! `cargo xtask`: the one entry for developers.
+//!
+//! `ci` is what continuous integration runs; the other verbs are its steps alone, and the benchmarks. Depends on nothing
+//! but the standard library, so that it is there in seconds; the code under measure runs in processes of its own.
+
+mod bench;
+mod steps;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  ci              format check, clippy, docs, all tests: what CI runs
+  fmt             format the code
+  lint            clippy on all targets, warnings denied
+  test [ARGS]     all tests; ARGS go to cargo test
+  doc             docs, warnings denied
+  bench ingest    measure ingestion against DuckDB + deltalake (bench ingest --help)
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["ci"] => steps::run_all(&[steps::fmt_check(), steps::lint(), steps::doc(), steps::test(&[])]),
+        ["fmt"] => steps::run_all(&[steps::fmt()]),
+        ["lint"] => steps::run_all(&[steps::lint()]),
+        ["doc"] => steps::run_all(&[steps::doc()]),
+        ["test", rest @ ..] => steps::run_all(&[steps::test(rest)]),
+        ["bench", "ingest", rest @ ..] => bench::main(rest),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprint!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
