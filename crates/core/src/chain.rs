@@ -52,6 +52,13 @@ impl fmt::Display for Job {
 #[serde(transparent)]
 pub struct Shard(pub u32);
 
+impl Shard {
+    /// All of a file source.
+    pub const WHOLE: Self = Self(0);
+    /// Not a piece of the source: the chain that takes dead letters in again.
+    pub const REPLAY: Self = Self(u32::MAX);
+}
+
 /// The numbered batches of one job, dataset and source shard, in one incarnation of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ChainId {

@@ -21,7 +21,9 @@ pub use dataset::{
 pub use error::{Error, Kind, Result};
 pub use names::{ChainFile, DataFile, NameError, Namespace, Resolver, TableName, app_id, data_file, parse_data_file};
 pub use position::{FileCursor, FileRange, FileStamp, Range};
-pub use record::{AddedFile, BatchRecord, DatePartitionCount, RECORD_FORMAT, RecordBody, Recorded, TableFiles};
-pub use tables::{ADDED_COLUMNS, Column, FIXED_TABLES, TableName, TableSpec};
+pub use record::{
+    AddedFile, BatchOutcome, BatchRecord, DatePartitionCount, DoneMark, RECORD_FORMAT, RecordBody, Recorded, TableFiles,
+};
+pub use tables::{ADDED_COLUMNS, Column, TableSpec};
 pub use types::{DataType, StructField, TypeParseError};
 pub use units::{UnitError, format_duration, format_size, parse_duration, parse_size};

@@ -9,6 +9,13 @@ use xxhash_rust::xxh3::xxh3_64;
 pub enum Range {
     /// Pieces of files, in the order they are read.
     Files(Vec<FileRange>),
+    /// Whole files of the table `dead_letters`, to be tried again.
+    DeadLetters {
+        /// The version they were live at.
+        version: u64,
+        /// Their paths in the table, as stored.
+        files: Vec<String>,
+    },
 }
 
 /// A piece of one source file. Only the last piece of a batch may end before its file does; the next batch of the chain then

@@ -61,11 +61,14 @@ pub struct Recorded {
     pub staged_at_micros: i64,
 }
 
-/// The files an attempt adds to one table.
+/// The files an attempt adds to one table and removes from it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TableFiles {
     /// Files to add.
     pub adds: Vec<AddedFile>,
+    /// Files to remove, by their path as stored; the commit is refused if one of them is no longer live.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removes: Vec<String>,
 }
 
 impl TableFiles {
@@ -102,4 +105,50 @@ pub struct DatePartitionCount {
     pub event_date: i32,
     /// Rows.
     pub inserted: u64,
+}
+
+/// That a batch is finished: every table that follows has it too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoneMark {
+    /// [`RECORD_FORMAT`].
+    pub format: u32,
+    /// The batch.
+    pub batch: BatchNumber,
+    /// The attempt that the deciding table carries.
+    pub attempt: Attempt,
+    /// The version of the deciding table that carries it.
+    pub table_version: u64,
+    /// What the batch did.
+    pub outcome: BatchOutcome,
+    /// When the deciding table was committed to, in milliseconds since 1970.
+    pub committed_at_ms: i64,
+}
+
+/// What a batch did, in rows and records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BatchOutcome {
+    /// Rows inserted.
+    pub inserted: u64,
+    /// Records refused.
+    pub dead_letters: u64,
+    /// Records passed over on purpose.
+    pub skipped: u64,
+    /// Files added to the data table.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Recorded {
+    /// What publishing this does.
+    #[must_use]
+    pub fn outcome(&self) -> BatchOutcome {
+        BatchOutcome {
+            inserted: self.data.rows(),
+            dead_letters: self.dead_letters.rows(),
+            skipped: self.skipped,
+            files: self.data.adds.len() as u64,
+            bytes: self.data.adds.iter().map(|a| a.size).sum(),
+        }
+    }
 }

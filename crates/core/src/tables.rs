@@ -1,23 +1,10 @@
 //! What each table of a namespace looks like: columns, partitioning and what is remembered about it in its own properties.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use crate::dataset::Dataset;
+use crate::names::TableName;
 use crate::types::DataType;
-
-/// The name of a table, which is the name of its directory in the namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TableName(pub String);
-
-impl fmt::Display for TableName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// The tables that every namespace has besides its datasets'; no dataset may bear such a name.
-pub const FIXED_TABLES: [&str; 4] = ["notifications", "requests", "retries", "dead_letters"];
 
 /// The columns we add to each data table, after the declared ones.
 pub const ADDED_COLUMNS: [&str; 6] = ["event_date", "_source", "_offset", "_ingested_at", "_rescued", "_original"];
@@ -91,7 +78,7 @@ impl TableSpec {
             .collect();
         without_statistics.push("_original".to_owned());
         Self {
-            name: TableName(dataset.name.0.clone()),
+            name: TableName::from(&dataset.name),
             columns,
             partition_by: dataset.layout.partition_by.clone(),
             without_statistics,
@@ -105,7 +92,7 @@ impl TableSpec {
     #[must_use]
     pub fn notifications() -> Self {
         Self::fixed(
-            "notifications",
+            TableName::NOTIFICATIONS,
             &[
                 ("org_id", DataType::String),
                 ("event_date", DataType::Date),
@@ -127,7 +114,7 @@ impl TableSpec {
     #[must_use]
     pub fn dead_letters() -> Self {
         let mut spec = Self::fixed(
-            "dead_letters",
+            TableName::DEAD_LETTERS,
             &[
                 ("dataset", DataType::String),
                 ("source", DataType::String),
@@ -144,15 +131,16 @@ impl TableSpec {
         spec
     }
 
-    fn fixed(name: &str, columns: &[(&str, DataType)]) -> Self {
+    fn fixed(name: TableName, columns: &[(&str, DataType)]) -> Self {
+        let kind = name.to_string();
         Self {
-            name: TableName(name.to_owned()),
+            name,
             columns: columns.iter().map(|(name, data_type)| Column::new(name, data_type.clone(), true)).collect(),
             partition_by: Vec::new(),
             without_statistics: Vec::new(),
             cluster_by: Vec::new(),
             target_file_bytes: 64 << 20,
-            fixed_properties: BTreeMap::from([("kind".to_owned(), name.to_owned())]),
+            fixed_properties: BTreeMap::from([("kind".to_owned(), kind)]),
         }
     }
 

@@ -1,1 +1,23 @@
-//! Alluvium.
+//! The only crate of Alluvium that knows Delta, Parquet and object stores.
+//!
+//! Place in the flow: `alluvium-engine` hands rows to a [`Stager`], writes a batch record, and publishes it to the logs of the
+//! tables with [`DeltaLog::publish`]. Invariants kept here: `no_duplicate_row` and `fenced` (the commit loop), durability on a
+//! local disk. Deliberately not here: where rows come from, and in which order a batch's tables are published.
+
+mod local;
+mod log;
+mod namespace;
+mod records;
+mod schema;
+mod stage;
+mod store;
+mod unescape;
+
+pub use log::{Commit, DeltaLog, LiveFile, Published, TableState};
+pub use namespace::{
+    NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace, open_or_create_namespace,
+};
+pub use records::{ChainListing, ChainStore};
+pub use schema::{arrow_schema, arrow_type};
+pub use stage::{StageSettings, Stager};
+pub use store::{Found, PutNew, Store};

@@ -18,8 +18,8 @@ use futures::stream::BoxStream;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result, UploadPart,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
 /// Put this into a put's extensions when the put need not be durable on return.
@@ -48,6 +48,12 @@ impl LocalDisk {
         }
         let root = self.root.clone();
         blocking(move || rustix::fs::syncfs(File::open(root)?).map_err(io::Error::from)).await
+    }
+
+    /// Removes directories without files and staging leftovers below `directory`, itself included, unless `keep` is a file there.
+    pub(crate) async fn remove_empty_directories(&self, directory: &Path, keep: &Path) -> Result<()> {
+        let (directory, keep) = (self.inner.path_to_filesystem(directory)?, self.file_path(keep)?);
+        blocking(move || remove_empty(&directory, &keep).map(|_| ())).await
     }
 
     fn file_path(&self, location: &Path) -> Result<PathBuf> {
@@ -163,6 +169,34 @@ fn create_parents(path: &FsPath, sync: bool) -> io::Result<()> {
         _ => {}
     }
     if sync { sync_parent(parent) } else { Ok(()) }
+}
+
+/// Whether `directory` was removed.
+fn remove_empty(directory: &FsPath, keep: &FsPath) -> io::Result<bool> {
+    let entries = match fs::read_dir(directory) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
+        entries => entries?,
+    };
+    let mut empty = true;
+    for entry in entries {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            empty &= remove_empty(&path, keep)?;
+        } else if path != keep && is_staging(&entry.file_name().to_string_lossy()) {
+            fs::remove_file(&path)?;
+        } else {
+            empty = false;
+        }
+    }
+    if empty {
+        fs::remove_dir(directory)?;
+    }
+    Ok(empty)
+}
+
+fn is_staging(name: &str) -> bool {
+    name.rsplit_once('#').is_some_and(|(_, digits)| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn sync_parent(path: &FsPath) -> io::Result<()> {

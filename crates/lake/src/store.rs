@@ -175,6 +175,20 @@ impl Store {
             Err(e) => Err(store_error(e, "deleting", path.as_ref())),
         }
     }
+
+    /// Removes what is left of a deleted directory on a local disk: directories without files, and staging files of puts that
+    /// never ended. Everything above `keep` stays.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the disk failed.
+    pub async fn remove_empty_directories(&self, directory: &Path, keep: &Path) -> Result<()> {
+        match &self.local {
+            Some(disk) => {
+                disk.remove_empty_directories(directory, keep).await.map_err(|e| store_error(e, "deleting", directory.as_ref()))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// Our error for a store's.

@@ -17,6 +17,7 @@ pub(super) struct CommitActions {
     pub(super) removes: Vec<PathAction>,
     pub(super) metadata: Option<Metadata>,
     pub(super) protocol: Option<Protocol>,
+    pub(super) timestamp_ms: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -27,6 +28,12 @@ struct Line {
     remove: Option<PathAction>,
     meta_data: Option<Metadata>,
     protocol: Option<Protocol>,
+    commit_info: Option<CommitInfo>,
+}
+
+#[derive(Debug, Deserialize)]
+struct CommitInfo {
+    timestamp: Option<i64>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -82,6 +89,7 @@ pub(super) fn parse_commit(table: &str, version: u64, bytes: &Bytes) -> Result<C
         actions.removes.extend(line.remove);
         actions.metadata = line.meta_data.or(actions.metadata);
         actions.protocol = line.protocol.or(actions.protocol);
+        actions.timestamp_ms = line.commit_info.and_then(|c| c.timestamp).or(actions.timestamp_ms);
     }
     Ok(actions)
 }

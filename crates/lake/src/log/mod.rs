@@ -1,10 +1,13 @@
 //! The Delta log of one table: what it says, and how a commit gets into it.
 
 mod actions;
+mod create;
+mod files;
 mod publish;
 mod state;
 mod table;
 
+pub use files::LiveFile;
 pub use publish::{Commit, Published};
 pub use state::TableState;
 pub use table::DeltaLog;

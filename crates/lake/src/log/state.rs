@@ -72,8 +72,11 @@ impl TableState {
             .hint("another program upgraded the table; use a version of alluvium that knows these features, or drop them"));
         }
         let refused = |what: &str| {
-            Err(Error::new(Kind::Unsupported, format!("table {table} has {what}, under which batches could be taken twice or fail"))
-                .hint("unset that table property"))
+            Err(Error::new(
+                Kind::Unsupported,
+                format!("table {table} has {what}, under which batches could be taken twice or fail"),
+            )
+            .hint("unset that table property"))
         };
         if self.metadata.configuration.contains_key("delta.setTransactionRetentionDuration") {
             return refused("delta.setTransactionRetentionDuration set");
@@ -178,7 +181,9 @@ impl DeltaLog {
         let message = format!("reading the log of table {}: {}", self.root(), text.lines().next().unwrap_or_default());
         let error = Error::new(kind, message);
         match kind {
-            Kind::Corrupt => error.hint("log entries are missing or damaged: restore _delta_log from a backup; nothing was written"),
+            Kind::Corrupt => {
+                error.hint("log entries are missing or damaged: restore _delta_log from a backup; nothing was written")
+            }
             Kind::Unsupported => error.hint("another program upgraded the table to a protocol this program does not know"),
             Kind::Unavailable => error.hint("try again later"),
             _ => error,
@@ -211,7 +216,11 @@ pub(super) enum Evolution {
 ///
 /// # Errors
 /// [`Kind::Invalid`] if it would take a rewrite or break readers; the message says what to do.
-pub(super) fn plan_evolution(state: &TableState, spec: &TableSpec, configuration: &BTreeMap<String, String>) -> Result<Evolution> {
+pub(super) fn plan_evolution(
+    state: &TableState,
+    spec: &TableSpec,
+    configuration: &BTreeMap<String, String>,
+) -> Result<Evolution> {
     let table = &spec.name;
     let invalid = |what: String, hint: &str| Err(Error::new(Kind::Invalid, what).hint(hint.to_owned()));
     if state.metadata.partition_columns != spec.partition_by {
@@ -227,7 +236,10 @@ pub(super) fn plan_evolution(state: &TableState, spec: &TableSpec, configuration
         let stored = state.property(name);
         if stored != Some(declared) {
             return invalid(
-                format!("dataset {table}: its {name} was {:?} when the table was made, the project file now says {declared:?}", stored.unwrap_or("")),
+                format!(
+                    "dataset {table}: its {name} was {:?} when the table was made, the project file now says {declared:?}",
+                    stored.unwrap_or("")
+                ),
                 "put the old one back, or use a new dataset name",
             );
         }
@@ -235,14 +247,17 @@ pub(super) fn plan_evolution(state: &TableState, spec: &TableSpec, configuration
     if state.property("key").is_some() && !spec.fixed_properties.contains_key("key") {
         return invalid(format!("dataset {table}: the project file no longer has its key"), "put the key back");
     }
-    let mut stored = state.stored_columns(&table.0)?;
+    let mut stored = state.stored_columns(table.as_str())?;
     let mut changed = false;
     for column in &spec.columns {
         let wanted = delta_field(column);
         match stored.iter_mut().find(|c| c.name.to_lowercase() == column.name.to_lowercase()) {
             None if !column.nullable => {
                 return invalid(
-                    format!("dataset {table}: the new field {} is nullable: false, but rows already there have no value for it", column.name),
+                    format!(
+                        "dataset {table}: the new field {} is nullable: false, but rows already there have no value for it",
+                        column.name
+                    ),
                     "declare it nullable",
                 );
             }

@@ -1,0 +1,94 @@
+//! Making a table on first need, and letting its metadata follow the declaration.
+
+use std::collections::BTreeMap;
+
+use alluvium_core::{DataType, Error, Incarnation, Kind, Result, TableSpec};
+use serde_json::json;
+
+use super::actions::{CommitText, Metadata, schema_string};
+use super::state::{Evolution, TableState, plan_evolution};
+use super::table::DeltaLog;
+use crate::store::PutNew;
+
+/// Metadata is given up, loudly, after losing this many races.
+const MAX_TRIES: u32 = 100;
+
+impl DeltaLog {
+    /// Makes the table if it is not there, checks that it is ours and may be written, and adds columns that were declared since.
+    /// Returns its state for `app_id`. May be repeated.
+    ///
+    /// # Errors
+    /// [`Kind::Conflict`] if a table stands there that this namespace did not make, [`Kind::Invalid`] if the declaration changed
+    /// in a way that would take a rewrite, and what [`DeltaLog::state`] returns.
+    ///
+    /// # Cancel safety
+    /// Cancelled anywhere, the table is made or not, changed or not.
+    pub async fn ensure(&self, spec: &TableSpec, incarnation: &Incarnation, app_id: &str, now_ms: i64) -> Result<TableState> {
+        let configuration = configuration(spec, incarnation);
+        for _ in 0..MAX_TRIES {
+            let Some(state) = self.state(app_id).await? else {
+                let _either_way_look_again = self.create(spec, &configuration, now_ms).await?;
+                continue;
+            };
+            if state.property("incarnation") != Some(&incarnation.0) {
+                return Err(Error::new(
+                    Kind::Conflict,
+                    format!("a Delta table that this namespace did not make stands at {}", self.root()),
+                )
+                .hint("rename the dataset, or move that table away"));
+            }
+            state.check_protocol(self.root().as_ref())?;
+            match plan_evolution(&state, spec, &configuration)? {
+                Evolution::None => return Ok(state),
+                Evolution::Metadata { schema_string, configuration } => {
+                    let metadata = Metadata { schema_string, configuration, ..state.metadata };
+                    let mut text = self.commit_text("SET TBLPROPERTIES", json!({ "properties": "{}" }), now_ms);
+                    text.metadata(&metadata);
+                    let _either_way_look_again =
+                        self.store().put_new(&self.entry_path(state.version + 1), text.into_bytes()).await?;
+                }
+            }
+        }
+        Err(Error::new(Kind::Unavailable, format!("changing the metadata of table {}: {MAX_TRIES} races lost", self.root()))
+            .hint("run again when fewer writers are at work on the table"))
+    }
+
+    async fn create(&self, spec: &TableSpec, configuration: &BTreeMap<String, String>, now_ms: i64) -> Result<PutNew> {
+        let mut text = self.commit_text(
+            "CREATE TABLE",
+            json!({ "isManaged": "false", "partitionBy": json!(spec.partition_by).to_string(), "properties": "{}" }),
+            now_ms,
+        );
+        text.protocol();
+        text.metadata(&Metadata {
+            id: uuid::Uuid::new_v4().to_string(),
+            schema_string: schema_string(spec),
+            partition_columns: spec.partition_by.clone(),
+            created_time: Some(now_ms),
+            configuration: configuration.clone(),
+        });
+        self.store().put_new(&self.entry_path(0), text.into_bytes()).await
+    }
+
+    fn commit_text(&self, operation: &str, parameters: serde_json::Value, now_ms: i64) -> CommitText {
+        CommitText::new(now_ms, operation, parameters, false, &uuid::Uuid::new_v4().to_string())
+    }
+}
+
+/// The table properties: ours, and which columns other writers may keep statistics of.
+fn configuration(spec: &TableSpec, incarnation: &Incarnation) -> BTreeMap<String, String> {
+    let mut properties: BTreeMap<String, String> =
+        spec.fixed_properties.iter().map(|(name, value)| (format!("alluvium.{name}"), value.clone())).collect();
+    properties.insert("alluvium.incarnation".to_owned(), incarnation.0.clone());
+    let with_statistics: Vec<String> = spec
+        .columns
+        .iter()
+        .filter(|c| !spec.without_statistics.contains(&c.name) && !spec.partition_by.contains(&c.name))
+        .filter(|c| !matches!(c.data_type, DataType::Binary | DataType::Boolean | DataType::Array(_) | DataType::Map(..)))
+        .map(|c| format!("`{}`", c.name.replace('`', "``")))
+        .collect();
+    if !spec.without_statistics.is_empty() {
+        properties.insert("delta.dataSkippingStatsColumns".to_owned(), with_statistics.join(","));
+    }
+    properties
+}

@@ -1,0 +1,57 @@
+//! The live files of a table.
+
+use alluvium_core::{Error, Kind, Result};
+use deltalake_core::DeltaTableError;
+use deltalake_core::kernel::EagerSnapshot;
+
+use super::table::DeltaLog;
+
+/// A file that is part of a table's version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveFile {
+    /// Its path as stored, relative to the table.
+    pub path: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its rows, if the log says how many.
+    pub rows: Option<u64>,
+}
+
+impl DeltaLog {
+    /// The files of a version (the newest, without one).
+    ///
+    /// # Errors
+    /// As [`DeltaLog::state`]; [`Kind::NotFound`] if there is no table.
+    pub async fn live_files(&self, version: Option<u64>) -> Result<Vec<LiveFile>> {
+        let snapshot = self.snapshot(version).await?;
+        Ok(snapshot
+            .log_data()
+            .iter()
+            .map(|f| LiveFile {
+                path: f.path().into_owned(),
+                size: f.size().unsigned_abs(),
+                rows: f.num_records().map(|n| n as u64),
+            })
+            .collect())
+    }
+
+    /// delta-rs's snapshot of a version (the newest, without one), with its files.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::live_files`].
+    pub async fn snapshot(&self, version: Option<u64>) -> Result<EagerSnapshot> {
+        EagerSnapshot::try_new(self.reader().as_ref(), version).await.map_err(|e| self.delta_error(e))
+    }
+
+    /// Our error for delta-rs's.
+    pub(crate) fn delta_error(&self, error: DeltaTableError) -> Error {
+        match error {
+            DeltaTableError::KernelError(e) => self.kernel_error(e),
+            DeltaTableError::NotATable(_) => Error::new(Kind::NotFound, format!("there is no table at {}", self.root())),
+            DeltaTableError::ObjectStore { .. } | DeltaTableError::Io { .. } => {
+                Error::new(Kind::Unavailable, format!("reading table {}", self.root())).hint("try again later").source(error)
+            }
+            e => Error::new(Kind::Corrupt, format!("reading table {}", self.root())).source(e),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The commit loop: a batch gets into a table's log once, whatever answers are lost and whoever else tries.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use alluvium_core::{AddedFile, BatchKey, Error, Kind, Result, TxnVersion};
+use bytes::Bytes;
+use serde_json::json;
+
+use super::actions::CommitText;
+use super::state::TableState;
+use super::table::DeltaLog;
+use crate::store::PutNew;
+
+/// A commit is given up, loudly, after losing this many races.
+const MAX_TRIES: u32 = 1000;
+/// A checkpoint is written when this many versions have passed since the last.
+const CHECKPOINT_INTERVAL: u64 = 100;
+
+/// What a batch does to one table.
+#[derive(Debug, Clone, Copy)]
+pub struct Commit<'a> {
+    /// The chain's application id.
+    pub app_id: &'a str,
+    /// The batch and attempt.
+    pub key: BatchKey,
+    /// Files to add.
+    pub adds: &'a [AddedFile],
+    /// Files to remove, all of which must be live.
+    pub removes: &'a [String],
+    /// Whether this is the chain's deciding table, where every batch commits, so that none may be missing before this one.
+    pub decides: bool,
+    /// The time to write into the log, in milliseconds since 1970.
+    pub now_ms: i64,
+}
+
+/// How publishing a batch to a table came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Published {
+    /// This commit is in the log, at this version.
+    Committed {
+        /// The version.
+        version: u64,
+    },
+    /// The log carries this batch already, maybe by another attempt.
+    AlreadyPublished {
+        /// The attempt the log carries.
+        key: BatchKey,
+    },
+    /// The log carries a later batch of the chain: whoever publishes this one is old and must stop.
+    Fenced {
+        /// The batch the log has come to.
+        newest: BatchKey,
+    },
+    /// The batch cannot be published as recorded, because a file it removes is not live.
+    Refused {
+        /// The first such file.
+        missing: String,
+    },
+}
+
+impl DeltaLog {
+    /// Publishes a batch to this table. On return the commit is visible and durable, or it is known why it is not. May be
+    /// repeated, by this or any other process.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] if there is no table, [`Kind::Corrupt`] if the log lacks the batch before this one,
+    /// [`Kind::Unsupported`] if the table was upgraded, [`Kind::Unavailable`] if the store failed or every race was lost.
+    ///
+    /// # Cancel safety
+    /// Cancelled anywhere, the batch is in the log once or not at all; publish it again.
+    pub async fn publish(&self, commit: &Commit<'_>) -> Result<Published> {
+        let table = self.root().to_string();
+        let mut state = self.existing_state(commit.app_id).await?;
+        for round in 0..MAX_TRIES {
+            if let Some(settled) = settled(&state, commit, &table)? {
+                return Ok(settled);
+            }
+            state.check_protocol(&table)?;
+            if let Some(missing) = self.first_not_live(commit.removes, state.version).await? {
+                return Ok(Published::Refused { missing });
+            }
+            let target = state.version + 1;
+            let put = self.store().put_new(&self.entry_path(target), commit_bytes(commit)).await?;
+            // Whatever the answer: what counts is what a fresh listing shows from this version on.
+            let seen = self.versions(Some(state.version)).await?;
+            if put == PutNew::Created && seen == [target] {
+                self.checkpoint_if_due(target).await;
+                return Ok(Published::Committed { version: target });
+            }
+            state = if put == PutNew::Exists && contiguous(&seen, target) {
+                self.advanced(state, &seen).await?
+            } else {
+                // Our name is there and others too, or it is not: only a read from the newest checkpoint tells whether the
+                // name was free because it had been cleaned up.
+                let fresh = self.existing_state(commit.app_id).await?;
+                if fresh.txn() == Some(TxnVersion::from(commit.key)) && put == PutNew::Created {
+                    return Ok(Published::Committed { version: target });
+                }
+                fresh
+            };
+            backoff(round).await;
+        }
+        Err(Error::new(Kind::Unavailable, format!("committing to table {table}: {MAX_TRIES} races lost to other writers"))
+            .hint("run again when fewer writers are at work on the table; the batch is kept and taken up again"))
+    }
+
+    /// The version that carries `key` of the application, and that commit's own time in milliseconds.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] if no entry that is still in the log does.
+    pub async fn version_of(&self, app_id: &str, key: BatchKey) -> Result<(u64, i64)> {
+        let wanted = TxnVersion::from(key).0;
+        for version in self.versions(None).await?.into_iter().rev() {
+            let actions = self.commit_actions(version).await?;
+            if actions.txns.iter().any(|t| t.app_id == app_id && t.version == wanted) {
+                return Ok((version, actions.timestamp_ms.unwrap_or_default()));
+            }
+        }
+        Err(Error::new(Kind::Corrupt, format!("table {}: the log entry of batch {key} is gone", self.root()))
+            .hint("log entries were removed before their batch was finished; restore them from a backup"))
+    }
+
+    /// The state of a table that must be there.
+    async fn existing_state(&self, app_id: &str) -> Result<TableState> {
+        self.state(app_id).await?.ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("table {} is gone", self.root())).hint("restore it, or delete the namespace")
+        })
+    }
+
+    async fn advanced(&self, mut state: TableState, versions: &[u64]) -> Result<TableState> {
+        for version in versions {
+            let actions = self.commit_actions(*version).await?;
+            state.advance(*version, &actions);
+        }
+        Ok(state)
+    }
+
+    async fn first_not_live(&self, removes: &[String], version: u64) -> Result<Option<String>> {
+        if removes.is_empty() {
+            return Ok(None);
+        }
+        let live: HashSet<String> = self.live_files(Some(version)).await?.into_iter().map(|f| f.path).collect();
+        Ok(removes.iter().find(|r| !live.contains(*r)).cloned())
+    }
+
+    async fn checkpoint_if_due(&self, version: u64) {
+        if version % CHECKPOINT_INTERVAL != 0 {
+            return;
+        }
+        if let Err(error) = self.checkpoint(version).await {
+            tracing::warn!(table = %self.root(), version, error = %error.chain_text(), "could not write a checkpoint; the log is longer to read, nothing is lost");
+        }
+    }
+}
+
+/// What the state already settles about a batch. Settled is `>=`, never `==`.
+fn settled(state: &TableState, commit: &Commit<'_>, table: &str) -> Result<Option<Published>> {
+    let key = commit.key;
+    let carried = state.txn().and_then(TxnVersion::key);
+    match carried {
+        Some(newest) if newest.batch > key.batch => Ok(Some(Published::Fenced { newest })),
+        Some(there) if there.batch == key.batch => Ok(Some(Published::AlreadyPublished { key: there })),
+        before => {
+            let before = before.map_or(0, |k| k.batch.0);
+            if !commit.decides || before + 1 == key.batch.0 {
+                return Ok(None);
+            }
+            Err(Error::new(
+                Kind::Corrupt,
+                format!("table {table} carries the chain up to batch {before}, but batch {} was finished", key.batch.0 - 1),
+            )
+            .hint("the table was restored to an older version or replaced; bring back the newest version of its _delta_log"))
+        }
+    }
+}
+
+fn commit_bytes(commit: &Commit<'_>) -> Bytes {
+    let blind_append = commit.removes.is_empty();
+    let id = uuid::Uuid::new_v4().to_string();
+    let mut text = CommitText::new(commit.now_ms, "WRITE", json!({ "mode": "Append" }), blind_append, &id);
+    text.txn(commit.app_id, TxnVersion::from(commit.key).0);
+    for path in commit.removes {
+        text.remove(path, commit.now_ms);
+    }
+    for file in commit.adds {
+        text.add(file);
+    }
+    text.into_bytes()
+}
+
+fn contiguous(versions: &[u64], first: u64) -> bool {
+    !versions.is_empty() && versions.iter().zip(first..).all(|(v, expected)| *v == expected)
+}
+
+/// Waits a random while, longer the more races were lost.
+async fn backoff(round: u32) {
+    let bound_ms = 5_u64 << round.min(7);
+    let random = u64::from(uuid::Uuid::new_v4().as_bytes()[0]);
+    tokio::time::sleep(Duration::from_millis(bound_ms * random / 255)).await;
+}

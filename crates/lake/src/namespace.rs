@@ -1,0 +1,114 @@
+//! A namespace's own file, its deletion, and which namespaces there are. The form is in `docs/formats/namespace.md`.
+
+use alluvium_core::{Error, Incarnation, Kind, Resolver, Result};
+use bytes::Bytes;
+use object_store::path::Path;
+use serde::{Deserialize, Serialize};
+
+use crate::records::read_versioned;
+use crate::store::{PutNew, Store};
+
+/// The version of the stored form that this program writes and the newest it reads.
+pub const NAMESPACE_FORMAT: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct NamespaceFile {
+    format: u32,
+    incarnation: Incarnation,
+    created_at_ms: i64,
+}
+
+/// The incarnation of the namespace, if it was ever used.
+///
+/// # Errors
+/// [`Kind::Conflict`] if it is being deleted, [`Kind::Unsupported`] if a newer program made it, [`Kind::Corrupt`] if its file
+/// cannot be read.
+pub async fn open_namespace(store: &Store, resolver: &Resolver) -> Result<Option<Incarnation>> {
+    if store.get(&Path::from(resolver.deleting_mark())).await?.is_some() {
+        return Err(Error::new(Kind::Conflict, format!("namespace {} is being deleted", resolver.namespace()))
+            .hint(format!("finish it with: alluvium namespace delete {} --yes", resolver.namespace())));
+    }
+    let path = resolver.namespace_file();
+    let Some(bytes) = store.get(&Path::from(path.as_str())).await? else { return Ok(None) };
+    read_versioned::<NamespaceFile>(&bytes, NAMESPACE_FORMAT, &path).map(|file| Some(file.incarnation))
+}
+
+/// The incarnation of the namespace, which is made if it was never used.
+///
+/// # Errors
+/// As [`open_namespace`].
+pub async fn open_or_create_namespace(store: &Store, resolver: &Resolver, now_ms: i64) -> Result<Incarnation> {
+    loop {
+        if let Some(incarnation) = open_namespace(store, resolver).await? {
+            return Ok(incarnation);
+        }
+        let incarnation = Incarnation(uuid::Uuid::new_v4().simple().to_string());
+        let file = NamespaceFile { format: NAMESPACE_FORMAT, incarnation: incarnation.clone(), created_at_ms: now_ms };
+        let bytes = serde_json::to_vec(&file).map_err(|e| Error::new(Kind::Internal, "writing a namespace's file").source(e))?;
+        match store.put_new(&Path::from(resolver.namespace_file()), Bytes::from(bytes)).await? {
+            PutNew::Created => return Ok(incarnation),
+            PutNew::Exists => {}
+        }
+    }
+}
+
+/// The names of the namespaces in the store that were ever used and not deleted.
+///
+/// # Errors
+/// [`Kind::Unavailable`] if the store failed.
+pub async fn list_namespaces(store: &Store) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for name in store.list_directories(&Path::default()).await? {
+        let Ok(namespace) = alluvium_core::Namespace::parse(&name) else { continue };
+        let resolver = Resolver::new(namespace);
+        let used = store.get(&Path::from(resolver.namespace_file())).await?.is_some();
+        if used || store.get(&Path::from(resolver.deleting_mark())).await?.is_some() {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// What a namespace owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owned {
+    /// Objects in the store.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Counts what a namespace owns.
+///
+/// # Errors
+/// [`Kind::Unavailable`] if the store failed.
+pub async fn namespace_owns(store: &Store, resolver: &Resolver) -> Result<Owned> {
+    let found = store.list(&Path::from(resolver.namespace_root()), None).await?;
+    Ok(Owned { objects: found.len() as u64, bytes: found.iter().map(|f| f.size).sum() })
+}
+
+/// Deletes all that the namespace owns: the mark first, so that nobody begins to write, and the mark last. May be repeated
+/// until it succeeds.
+///
+/// # Errors
+/// [`Kind::Unavailable`] if the store failed; delete again.
+///
+/// # Cancel safety
+/// Cancelled anywhere, the mark stays until another deletion ends.
+pub async fn delete_namespace(store: &Store, resolver: &Resolver) -> Result<Owned> {
+    let mark = Path::from(resolver.deleting_mark());
+    let _marked_now_or_before = store.put_new(&mark, Bytes::from_static(b"{\"format\":1}")).await?;
+    let found = store.list(&Path::from(resolver.namespace_root()), None).await?;
+    let owned = Owned {
+        objects: found.iter().filter(|f| f.path != mark).count() as u64,
+        bytes: found.iter().filter(|f| f.path != mark).map(|f| f.size).sum(),
+    };
+    // The newest first: a table whose log is half deleted must never look whole.
+    for object in found.iter().rev().filter(|f| f.path != mark) {
+        store.delete(&object.path).await?;
+    }
+    store.remove_empty_directories(&Path::from(resolver.namespace_root()), &mark).await?;
+    store.delete(&mark).await?;
+    store.remove_empty_directories(&Path::from(resolver.namespace_root()), &mark).await?;
+    Ok(owned)
+}

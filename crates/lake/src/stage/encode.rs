@@ -1,0 +1,225 @@
+//! One partition's rows as Parquet, its columns encoded on all cores.
+
+use std::sync::Arc;
+
+use alluvium_core::{DataType, Error, Kind, Result, TableSpec};
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::compute::interleave;
+use arrow::datatypes::{DataType as ArrowType, Float32Type, Float64Type, Schema, SchemaRef};
+use bytes::Bytes;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::{
+    ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, ArrowWriterOptions, compute_leaves,
+};
+use parquet::basic::{Compression, Encoding};
+use parquet::file::metadata::ParquetMetaData;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::ColumnPath;
+use rayon::prelude::*;
+
+use crate::schema::arrow_schema;
+
+/// Rows gathered from the input at a time, for one column.
+const GATHER_ROWS: usize = 65_536;
+/// The most rows of a row group.
+const MAX_ROW_GROUP_ROWS: usize = 1 << 20;
+/// The fewest rows of a row group that is not a file's last.
+const MIN_ROW_GROUP_ROWS: usize = 1024;
+
+/// How rows of a table become files: schema without partition columns, writer properties.
+#[derive(Debug)]
+pub(super) struct Encoder {
+    schema: SchemaRef,
+    properties: WriterProperties,
+    target_file_bytes: usize,
+}
+
+/// A finished file.
+#[derive(Debug)]
+pub(super) struct EncodedFile {
+    pub(super) bytes: Bytes,
+    pub(super) rows: u64,
+    pub(super) metadata: ParquetMetaData,
+    /// Top-level float columns that hold a NaN: their minimum and maximum say nothing.
+    pub(super) with_nan: Vec<String>,
+}
+
+impl Encoder {
+    pub(super) fn new(spec: &TableSpec) -> Self {
+        let fields: Vec<_> =
+            arrow_schema(spec).fields().iter().filter(|f| !spec.partition_by.contains(f.name())).cloned().collect();
+        let mut properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_created_by(concat!("alluvium ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_write_batch_size(8192);
+        for column in &spec.columns {
+            // Values that hardly repeat gain nothing from a dictionary, and cost one to build.
+            let path = ColumnPath::from(column.name.as_str());
+            if column.data_type == DataType::Timestamp || column.name == "_offset" {
+                properties = properties
+                    .set_column_dictionary_enabled(path.clone(), false)
+                    .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+            } else if spec.fixed_properties.get("key") == Some(&column.name) {
+                properties = properties.set_column_dictionary_enabled(path, false);
+            }
+        }
+        Self {
+            schema: Arc::new(Schema::new(fields)),
+            properties: properties.build(),
+            target_file_bytes: usize::try_from(spec.target_file_bytes).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Encodes `rows` of `batches`, in that order, handing over each file as it is closed. A file is closed when it has come
+    /// near its target size.
+    pub(super) fn encode(
+        &self,
+        batches: &[RecordBatch],
+        rows: &[(usize, usize)],
+        row_bytes: usize,
+        mut closed: impl FnMut(EncodedFile) -> Result<()>,
+    ) -> Result<()> {
+        let row_group_rows =
+            (self.target_file_bytes.saturating_mul(2) / row_bytes.max(1)).clamp(MIN_ROW_GROUP_ROWS, MAX_ROW_GROUP_ROWS);
+        let columns: Vec<Vec<&dyn Array>> = self
+            .schema
+            .fields()
+            .iter()
+            .map(|f| {
+                batches
+                    .iter()
+                    .map(|b| b.column_by_name(f.name()).map(AsRef::as_ref))
+                    .collect::<Option<Vec<_>>>()
+                    .ok_or_else(|| Error::new(Kind::Internal, format!("staged rows lack the column {}", f.name())))
+            })
+            .collect::<Result<_>>()?;
+        let mut rest = rows;
+        while !rest.is_empty() {
+            let mut file = OpenFile::new(self)?;
+            loop {
+                let (group, after) = rest.split_at(rest.len().min(row_group_rows));
+                file.row_group(&columns, group)?;
+                rest = after;
+                let bytes = file.writer.bytes_written();
+                let next = bytes / file.groups * rest.len().min(row_group_rows) / row_group_rows;
+                if rest.is_empty() || bytes + next > self.target_file_bytes {
+                    break;
+                }
+            }
+            closed(file.close()?)?;
+        }
+        Ok(())
+    }
+}
+
+struct OpenFile<'a> {
+    encoder: &'a Encoder,
+    writer: SerializedFileWriter<Vec<u8>>,
+    factory: ArrowRowGroupWriterFactory,
+    groups: usize,
+    rows: u64,
+    with_nan: Vec<String>,
+}
+
+impl<'a> OpenFile<'a> {
+    fn new(encoder: &'a Encoder) -> Result<Self> {
+        let options = ArrowWriterOptions::new().with_properties(encoder.properties.clone()).with_skip_arrow_metadata(true);
+        let (writer, factory) = ArrowWriter::try_new_with_options(Vec::new(), encoder.schema.clone(), options)
+            .and_then(ArrowWriter::into_serialized_writer)
+            .map_err(internal)?;
+        Ok(Self { encoder, writer, factory, groups: 0, rows: 0, with_nan: Vec::new() })
+    }
+
+    fn row_group(&mut self, columns: &[Vec<&dyn Array>], rows: &[(usize, usize)]) -> Result<()> {
+        let mut writers = self.factory.create_column_writers(self.groups).map_err(internal)?.into_iter();
+        let fields = self.encoder.schema.fields();
+        let work: Vec<_> = fields
+            .iter()
+            .zip(columns)
+            .map(|(field, arrays)| (field, arrays, writers.by_ref().take(leaf_count(field.data_type())).collect::<Vec<_>>()))
+            .collect();
+        let done: Vec<(Vec<ArrowColumnChunk>, bool)> = work
+            .into_par_iter()
+            .with_max_len(1)
+            .map(|(field, arrays, leaves)| encode_column(field, arrays, rows, leaves))
+            .collect::<Result<_>>()?;
+        let mut group = self.writer.next_row_group().map_err(internal)?;
+        for (field, (chunks, nan)) in fields.iter().zip(done) {
+            if nan && !self.with_nan.contains(field.name()) {
+                self.with_nan.push(field.name().clone());
+            }
+            for chunk in chunks {
+                chunk.append_to_row_group(&mut group).map_err(internal)?;
+            }
+        }
+        group.close().map_err(internal)?;
+        self.groups += 1;
+        self.rows += rows.len() as u64;
+        Ok(())
+    }
+
+    fn close(mut self) -> Result<EncodedFile> {
+        let metadata = self.writer.finish().map_err(internal)?;
+        let bytes = Bytes::from(self.writer.into_inner().map_err(internal)?);
+        Ok(EncodedFile { bytes, rows: self.rows, metadata, with_nan: self.with_nan })
+    }
+}
+
+fn encode_column(
+    field: &arrow::datatypes::Field,
+    arrays: &[&dyn Array],
+    rows: &[(usize, usize)],
+    mut leaves: Vec<ArrowColumnWriter>,
+) -> Result<(Vec<ArrowColumnChunk>, bool)> {
+    let mut nan = false;
+    for some in rows.chunks(GATHER_ROWS) {
+        let gathered = interleave(arrays, some).map_err(|e| Error::new(Kind::Internal, "gathering rows").source(e))?;
+        nan = nan || has_nan(&gathered);
+        for (leaf, writer) in compute_leaves(field, &gathered).map_err(internal)?.iter().zip(&mut leaves) {
+            writer.write(leaf).map_err(internal)?;
+        }
+    }
+    let chunks = leaves.into_iter().map(ArrowColumnWriter::close).collect::<Result<_, _>>().map_err(internal)?;
+    Ok((chunks, nan))
+}
+
+/// Whether a float column, or one inside a struct, holds a NaN.
+fn has_nan(array: &dyn Array) -> bool {
+    match array.data_type() {
+        ArrowType::Float64 => array.as_primitive::<Float64Type>().values().iter().any(|v| v.is_nan()),
+        ArrowType::Float32 => array.as_primitive::<Float32Type>().values().iter().any(|v| v.is_nan()),
+        ArrowType::Struct(_) => array.as_struct().columns().iter().any(|c| has_nan(c)),
+        _ => false,
+    }
+}
+
+/// Parquet leaves of a column.
+fn leaf_count(data_type: &ArrowType) -> usize {
+    match data_type {
+        ArrowType::Struct(fields) => fields.iter().map(|f| leaf_count(f.data_type())).sum(),
+        ArrowType::List(element) => leaf_count(element.data_type()),
+        ArrowType::Map(entries, _) => leaf_count(entries.data_type()),
+        _ => 1,
+    }
+}
+
+fn internal(error: parquet::errors::ParquetError) -> Error {
+    Error::new(Kind::Internal, "encoding Parquet").source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::arrow_type;
+
+    #[test]
+    fn leaves_are_counted_through_nested_types() {
+        for (text, leaves) in
+            [("long", 1), ("struct<a: long, b: struct<c: string, d: date>>", 3), ("map<string, array<long>>", 2)]
+        {
+            let data_type: DataType = text.parse().expect("a type");
+            assert_eq!(leaf_count(&arrow_type(&data_type)), leaves, "{text}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Puts encoded files where their batch's record will name them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use alluvium_core::{AddedFile, BatchKey, ChainId, DatePartitionCount, Error, Kind, Result, TableFiles, TableSpec, data_file};
+use arrow::array::{Array, RecordBatch};
+use arrow::compute::{SortColumn, interleave, lexsort_to_indices};
+use rayon::prelude::*;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::encode::{EncodedFile, Encoder};
+use super::group::{self, Partition};
+use super::statistics::statistics;
+use crate::log::DeltaLog;
+use crate::store::PutNew;
+
+/// Whose files are staged, and when.
+#[derive(Debug, Clone)]
+pub struct StageSettings {
+    /// The chain of the batch.
+    pub chain: ChainId,
+    /// The batch and attempt.
+    pub key: BatchKey,
+    /// The time, in milliseconds since 1970.
+    pub now_ms: i64,
+    /// The column that holds the organisation, whose rows are counted by event date; `None`: nothing is counted.
+    pub org: Option<String>,
+    /// How many finished files may wait to be put at a time.
+    pub files_in_flight: usize,
+}
+
+/// Stages files of one table for one attempt at a batch.
+#[derive(Debug)]
+pub struct Stager {
+    log: DeltaLog,
+    spec: TableSpec,
+    settings: StageSettings,
+    encoder: Encoder,
+    writer: String,
+    next_file: AtomicU32,
+    runtime: Handle,
+    permits: Arc<Semaphore>,
+    staged: Mutex<Staged>,
+}
+
+#[derive(Debug, Default)]
+struct Staged {
+    puts: Vec<JoinHandle<Result<AddedFile>>>,
+    counts: HashMap<(String, i32), u64>,
+}
+
+impl Stager {
+    /// A stager for the table of `log`. Must be made within a Tokio runtime.
+    #[must_use]
+    pub fn new(log: &DeltaLog, spec: &TableSpec, settings: StageSettings) -> Self {
+        Self {
+            log: log.clone(),
+            encoder: Encoder::new(spec),
+            spec: spec.clone(),
+            permits: Arc::new(Semaphore::new(settings.files_in_flight.max(1))),
+            settings,
+            writer: uuid::Uuid::new_v4().simple().to_string(),
+            next_file: AtomicU32::new(0),
+            runtime: Handle::current(),
+            staged: Mutex::default(),
+        }
+    }
+
+    /// Encodes and puts `batches`, which have all columns of the table: one file or more for each partition among their rows.
+    /// Blocks: call it from a thread that may. The files are in the store, and durable, only after [`Stager::finish`].
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed; then the attempt is of no use.
+    pub fn stage(&self, batches: &[RecordBatch]) -> Result<()> {
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        if rows == 0 {
+            return Ok(());
+        }
+        if let Some(org) = &self.settings.org {
+            let mut counts = HashMap::new();
+            for batch in batches {
+                group::count(batch, org, &mut counts)?;
+            }
+            let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
+            for (key, rows) in counts {
+                *staged.counts.entry(key).or_default() += rows;
+            }
+        }
+        let row_bytes = batches.iter().map(RecordBatch::get_array_memory_size).sum::<usize>() / rows;
+        let mut partitions = group::group(batches, &self.spec.partition_by)?;
+        partitions.sort_by_key(|p| std::cmp::Reverse(p.rows.len()));
+        partitions.into_par_iter().with_max_len(1).try_for_each(|mut partition| {
+            self.cluster(batches, &mut partition)?;
+            let values = partition.values;
+            self.encoder.encode(batches, &partition.rows, row_bytes, |file| self.put(&values, file))
+        })
+    }
+
+    /// Orders the rows of a partition by the columns of `cluster_by`.
+    fn cluster(&self, batches: &[RecordBatch], partition: &mut Partition) -> Result<()> {
+        if self.spec.cluster_by.is_empty() {
+            return Ok(());
+        }
+        let internal = |e| Error::new(Kind::Internal, "ordering rows by cluster_by").source(e);
+        let columns: Vec<SortColumn> = self
+            .spec
+            .cluster_by
+            .iter()
+            .filter(|c| !self.spec.partition_by.contains(c))
+            .map(|name| {
+                let arrays: Vec<&dyn Array> = batches.iter().filter_map(|b| b.column_by_name(name)).map(AsRef::as_ref).collect();
+                Ok(SortColumn { values: interleave(&arrays, &partition.rows).map_err(internal)?, options: None })
+            })
+            .collect::<Result<_>>()?;
+        if columns.is_empty() {
+            return Ok(());
+        }
+        let order = lexsort_to_indices(&columns, None).map_err(internal)?;
+        partition.rows = order.values().iter().map(|i| partition.rows[*i as usize]).collect();
+        Ok(())
+    }
+
+    /// Puts a file in the background, as soon as not too many others are on their way.
+    fn put(&self, values: &[(String, Option<String>)], file: EncodedFile) -> Result<()> {
+        let seq = self.next_file.fetch_add(1, Ordering::Relaxed);
+        let name = data_file(&self.settings.chain, self.settings.key, &self.writer, seq);
+        let added = AddedFile {
+            path: name,
+            partition_values: values.to_vec(),
+            size: file.bytes.len() as u64,
+            rows: file.rows,
+            modified_ms: self.settings.now_ms,
+            stats: statistics(&self.spec, &file),
+        };
+        let permit = self
+            .runtime
+            .block_on(self.permits.clone().acquire_owned())
+            .map_err(|e| Error::new(Kind::Internal, "waiting to put a file").source(e))?;
+        let (store, path) = (self.log.store().clone(), self.log.data_path(&added.path));
+        let put = self.runtime.spawn(async move {
+            let _permit = permit;
+            match store.stage(&path, file.bytes).await? {
+                PutNew::Created => Ok(added),
+                PutNew::Exists => {
+                    Err(Error::new(Kind::Internal, format!("staging {path}: a file of that name is there already")))
+                }
+            }
+        });
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner).puts.push(put);
+        Ok(())
+    }
+
+    /// Waits until everything staged is in the store and durable. Returns the files, and the rows by organisation and date.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed; then the attempt is of no use, and what was staged is swept by vacuum.
+    pub async fn finish(self) -> Result<(TableFiles, Vec<DatePartitionCount>)> {
+        let staged = self.staged.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut adds = Vec::with_capacity(staged.puts.len());
+        for put in staged.puts {
+            adds.push(put.await.map_err(|e| Error::new(Kind::Internal, "staging a file").source(e))??);
+        }
+        adds.sort_by(|a, b| a.path.cmp(&b.path));
+        if !adds.is_empty() {
+            self.log.store().sync_staged().await?;
+        }
+        Ok((TableFiles { adds, removes: Vec::new() }, group::sorted_counts(staged.counts)))
+    }
+}
