@@ -8,6 +8,7 @@ mod dataset;
 mod error;
 mod names;
 mod position;
+mod project;
 mod record;
 mod types;
 mod units;
@@ -20,6 +21,7 @@ pub use dataset::{
 pub use error::{Error, Kind, Result};
 pub use names::{ChainFile, DataFile, NameError, Namespace, Resolver, TableName, app_id, data_file, parse_data_file};
 pub use position::{FileCursor, FileRange, FileStamp, Range};
+pub use project::{INIT_TEMPLATE, KafkaSettings, Place, Problem, Project, ProjectErrors, Warning, project_schema};
 pub use record::{AddedFile, BatchRecord, DatePartitionCount, RECORD_FORMAT, RecordBody, Recorded, TableFiles};
 pub use types::{DataType, StructField, TypeParseError};
 pub use units::{UnitError, format_duration, format_size, parse_duration, parse_size};
