@@ -8,6 +8,7 @@ mod dataset;
 mod error;
 mod names;
 mod position;
+mod project;
 mod record;
 mod tables;
 mod types;
@@ -25,5 +26,6 @@ pub use record::{
     AddedFile, BatchOutcome, BatchRecord, DatePartitionCount, DoneMark, RECORD_FORMAT, RecordBody, Recorded, TableFiles,
 };
 pub use tables::{ADDED_COLUMNS, Column, TableSpec};
+pub use project::{INIT_TEMPLATE, KafkaSettings, Place, Problem, Project, ProjectErrors, Warning, project_schema};
 pub use types::{DataType, StructField, TypeParseError};
 pub use units::{UnitError, format_duration, format_size, parse_duration, parse_size};

@@ -168,7 +168,7 @@ impl Resolver {
         match prefix {
             Some((other, rest)) if !other.is_default() && !self.reserved.contains(&other) => Err(NameError::new(
                 format!("the {kind} {name:?} is also what the namespace {:?} makes of {rest:?}", other.as_str()),
-                format!("if that will never be a namespace of this project, say so: reserved_namespaces: [{other}]"),
+                "if the part before the dot will never be a namespace of this project, list it in reserved_namespaces",
             )),
             _ => Ok(name.to_owned()),
         }

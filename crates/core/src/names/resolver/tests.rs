@@ -68,7 +68,7 @@ fn a_topic_that_another_namespace_could_make_is_refused_in_default_unless_reserv
     let default = Resolver::new(Namespace::default());
     let error = default.topic("crm.events.v1").unwrap_err();
     assert_eq!(error.message(), "the topic \"crm.events.v1\" is also what the namespace \"crm\" makes of \"events.v1\"");
-    assert!(error.hint().ends_with("reserved_namespaces: [crm]"));
+    assert!(error.hint().ends_with("list it in reserved_namespaces"));
     for name in ["CRM.events", "crm_eu.events", "crm-.events", "default.events", ".events"] {
         assert_eq!(default.topic(name).as_deref(), Ok(name), "no namespace can be spelled so");
     }

@@ -1,0 +1,310 @@
+//! Checks what must agree with something else, and turns the written declarations into the ones the program works with.
+//!
+//! A key whose value was refused on reading is absent here; `broken` names it, so that nothing is said twice.
+
+mod dataset;
+mod fields;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::dataset::DatasetCheck;
+use super::at::{At, Entries};
+use super::node::join;
+use super::problem::{Place, Problem, Warning};
+use super::raw::{RawDataset, RawKafka, RawProject, RawRequests};
+use super::{KafkaSettings, Project, Topic};
+use crate::dataset::{Dataset, FileFormat, Source, TakenPolicy};
+use crate::names::{Namespace, TableName};
+
+/// The longest path below which our own names still fit into 1024 bytes, the shortest limit of a store.
+const MAX_STORAGE_BYTES: usize = 512;
+const SCHEMES: [&str; 5] = ["s3", "gs", "abfss", "az", "file"];
+
+/// What the checks found.
+pub(super) struct Checked {
+    pub project: Project,
+    pub problems: Vec<Problem>,
+}
+
+/// Checks `raw`; the project is to be used only if there are no problems, here or before.
+pub(super) fn check(raw: RawProject, broken: &BTreeSet<String>) -> Checked {
+    let mut checker = Checker { broken, problems: Vec::new(), warnings: Vec::new(), topics: Vec::new() };
+    let project = checker.project(raw);
+    let Checker { problems, mut warnings, topics, .. } = checker;
+    warnings.sort_by_key(|w| w.place);
+    Checked { project: Project { warnings, topics, ..project }, problems }
+}
+
+struct Checker<'a> {
+    broken: &'a BTreeSet<String>,
+    problems: Vec<Problem>,
+    warnings: Vec<Warning>,
+    topics: Vec<Topic>,
+}
+
+impl Checker<'_> {
+    fn problem(&mut self, place: Place, key: &str, message: impl Into<String>, hint: impl Into<String>) {
+        self.problems.push(Problem::new(place, key, message, hint));
+    }
+
+    fn later<T>(&mut self, key: &str, at: Option<&At<T>>, what: &str) {
+        if let Some(at) = at {
+            let message = format!("{what} not built yet; this key is checked and has no effect");
+            self.warnings.push(Warning { place: at.place, key: key.to_owned(), message });
+        }
+    }
+
+    /// A value that must be there.
+    fn required<T>(&mut self, key: &str, value: Option<T>, example: &str) -> Option<T> {
+        if value.is_none() && !self.broken.contains(key) {
+            self.problem(Place::START, "", format!("the key {key:?} is missing"), format!("add {example}"));
+        }
+        value
+    }
+
+    fn project(&mut self, raw: RawProject) -> Project {
+        self.later("kafka", raw.kafka.as_ref(), "kafka sources are");
+        self.later("requests", raw.requests.as_ref(), "requests are");
+        self.later("erase", raw.erase.as_ref(), "erasures are");
+        self.later("maintenance", raw.maintenance.as_ref(), "maintenance is");
+        self.later("leases", raw.leases.as_ref(), "leases are");
+        if let Some(requests) = &raw.requests {
+            self.requests(&requests.value);
+        }
+        if let Some(key) = raw.erase.and_then(|erase| erase.value.key).filter(|key| key.value != "lake") {
+            self.problem(key.place, "erase.key", format!("{:?} is not known here", key.value), "write lake");
+        }
+        let name = self.required("project", raw.project, "project: my-lake").map(|name| self.project_name(name));
+        let storage = self.required("storage", raw.storage, "storage: ./lake").map(|storage| self.storage(storage));
+        let namespace = raw.namespace.and_then(|text| self.namespace("namespace", &text)).unwrap_or_default();
+        let reserved_namespaces = self.reserved(raw.reserved_namespaces.unwrap_or_default());
+        let datasets = self.required("datasets", raw.datasets, "datasets: with at least one dataset below it");
+        Project {
+            name: name.unwrap_or_default(),
+            namespace,
+            reserved_namespaces,
+            storage: storage.unwrap_or_default(),
+            durability: raw.durability.unwrap_or_default(),
+            datasets: datasets.map(|datasets| self.datasets(datasets)).unwrap_or_default(),
+            kafka: KafkaSettings::new(raw.kafka.map(|kafka| kafka.value.0).unwrap_or_default()),
+            warnings: Vec::new(),
+            topics: Vec::new(),
+        }
+    }
+
+    fn project_name(&mut self, name: At<String>) -> String {
+        let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        if name.value.is_empty() || name.value.len() > 100 || !name.value.bytes().all(good) {
+            let message = format!("{:?} cannot be the name of a project", name.value);
+            self.problem(name.place, "project", message, "use letters, digits, dots, underscores and dashes, 100 at most");
+        }
+        name.value
+    }
+
+    fn namespace(&mut self, key: &str, text: &At<String>) -> Option<Namespace> {
+        match Namespace::parse(&text.value) {
+            Ok(namespace) => Some(namespace),
+            Err(e) => {
+                self.problem(text.place, key, e.message(), e.hint());
+                None
+            }
+        }
+    }
+
+    fn reserved(&mut self, texts: Vec<At<String>>) -> BTreeSet<Namespace> {
+        let mut all = BTreeSet::new();
+        for text in texts {
+            match self.namespace("reserved_namespaces", &text) {
+                Some(namespace) if namespace.is_default() => {
+                    self.problem(
+                        text.place,
+                        "reserved_namespaces",
+                        "the namespace default cannot be reserved",
+                        "take it out of the list",
+                    );
+                }
+                namespace => all.extend(namespace),
+            }
+        }
+        all
+    }
+
+    fn storage(&mut self, storage: At<String>) -> String {
+        let text = &storage.value;
+        let hint = "write a directory, or a URL that begins with s3://, gs://, abfss://, az:// or file://";
+        let refusal = match text.split_once(':') {
+            _ if text.trim().is_empty() => Some("storage is empty".to_owned()),
+            _ if text.len() > MAX_STORAGE_BYTES => {
+                Some(format!("storage has more than {MAX_STORAGE_BYTES} bytes; stores refuse longer names"))
+            }
+            Some((scheme, rest)) if rest.starts_with("//") && !SCHEMES.contains(&scheme) => {
+                Some(format!("storage of the kind {scheme:?} is not supported"))
+            }
+            Some((scheme, rest)) if SCHEMES.contains(&scheme) => match rest.strip_prefix("//") {
+                None => Some(format!("{scheme}: is not followed by //")),
+                Some(rest) if rest.is_empty() || (scheme != "file" && rest.starts_with('/')) => {
+                    Some(format!("the {scheme}:// URL names no place"))
+                }
+                Some(_) => None,
+            },
+            _ => None,
+        };
+        if let Some(message) = refusal {
+            self.problem(storage.place, "storage", message, hint);
+        }
+        storage.value
+    }
+
+    fn datasets(&mut self, datasets: At<Entries<RawDataset>>) -> Vec<Dataset> {
+        let broken_inside = self.broken.iter().any(|key| key.starts_with("datasets."));
+        if datasets.value.0.is_empty() && !broken_inside {
+            self.problem(datasets.place, "datasets", "there is no dataset", "declare at least one; alluvium init shows how");
+        }
+        let mut names: BTreeMap<String, (String, Place)> = BTreeMap::new();
+        for (name, _) in &datasets.value.0 {
+            let key = join("datasets", &name.value);
+            self.table_name(&key, name, &mut names, "dataset");
+        }
+        let mut entities = Entities::default();
+        let mut all: Vec<Dataset> = Vec::new();
+        for (name, raw) in datasets.value.0 {
+            let key = join("datasets", &name.value);
+            for entity in raw.normalize.iter().flat_map(|n| &n.value.0) {
+                if !entities.names.contains(&entity.0.value) {
+                    let key = join(&join(&key, "normalize"), &entity.0.value);
+                    self.table_name(&key, &entity.0, &mut names, "entity");
+                    entities.names.insert(entity.0.value.clone());
+                }
+            }
+            self.dataset_later(&key, &raw);
+            let mut check = DatasetCheck::new(self, key);
+            all.push(check.dataset(name.value, raw, &mut entities));
+        }
+        self.shared_directories(&all, &names);
+        all
+    }
+
+    fn table_name(&mut self, key: &str, name: &At<String>, names: &mut BTreeMap<String, (String, Place)>, what: &str) {
+        if let Err(e) = TableName::parse(&name.value) {
+            self.problem(name.place, key, e.message(), e.hint());
+        }
+        let entry = (name.value.clone(), name.place);
+        if let Some((other, place)) = names.insert(name.value.to_lowercase(), entry) {
+            let message = format!("the {what} {:?} would share a table with {other:?} of line {}", name.value, place.line);
+            self.problem(name.place, key, message, "choose names that differ in more than case");
+        }
+    }
+
+    fn dataset_later(&mut self, key: &str, raw: &RawDataset) {
+        if let Some(kafka) = &raw.source.value.kafka {
+            self.later(&format!("{key}.source.kafka"), Some(kafka), "kafka sources are");
+            self.kafka(&format!("{key}.source.kafka"), &kafka.value);
+        }
+        self.later(&join(key, "normalize"), raw.normalize.as_ref(), "normalised entities are");
+        self.later(&join(key, "retention"), raw.retention.as_ref(), "retention is");
+        self.later(&join(key, "retention_by_org"), raw.retention_by_org.as_ref(), "retention is");
+        let feed = raw.change_data_feed.as_ref().filter(|feed| feed.value);
+        self.later(&join(key, "change_data_feed"), feed, "Delta's change data feed is");
+    }
+
+    fn kafka(&mut self, key: &str, kafka: &RawKafka) {
+        let topic = Topic { place: kafka.topic.place, key: join(key, "topic"), name: kafka.topic.value.clone() };
+        self.topics.push(topic);
+        if let Some(start) = kafka.start.as_ref().filter(|start| !is_start(&start.value)) {
+            let message = format!("{:?} is not known here", start.value);
+            self.problem(
+                start.place,
+                &join(key, "start"),
+                message,
+                "write earliest, latest, or a time such as 2026-01-02T03:04:05Z",
+            );
+        }
+    }
+
+    fn requests(&mut self, requests: &RawRequests) {
+        let source = &requests.source.value;
+        if let Some(kafka) = &source.kafka {
+            self.kafka("requests.source.kafka", &kafka.value);
+        }
+        let formats = [
+            ("requests.source.files.format", source.files.as_ref().and_then(|files| files.format.as_ref())),
+            ("requests.source.kafka.format", source.kafka.as_ref().and_then(|kafka| kafka.value.format.as_ref())),
+        ];
+        for (key, format) in formats {
+            if let Some(format) = format.filter(|format| format.value != FileFormat::Json) {
+                self.problem(format.place, key, "requests are read as json only", "write json");
+            }
+        }
+        if let Some(files) = &source.files {
+            self.directory("requests.source.files", &files.path, files.after.as_ref().map(|a| (a.place, &a.value.0)));
+        }
+        if let Some(attempts) = requests.max_attempts.as_ref().filter(|a| a.value == 0) {
+            self.problem(attempts.place, "requests.max_attempts", "0 attempts are none", "write 1 or more");
+        }
+        self.one_of("requests.source", requests.source.place, source.files.is_some(), source.kafka.is_some());
+    }
+
+    fn one_of(&mut self, key: &str, place: Place, files: bool, kafka: bool) {
+        let below = |name: &str| self.broken.iter().any(|b| b.starts_with(&join(key, name)));
+        if files && kafka {
+            self.problem(place, key, "a source has files or kafka, not both", "keep the one the records come from");
+        } else if !files && !kafka && !below("files") && !below("kafka") {
+            let hint = "add files: { path: ./inbox/NAME, format: json }";
+            self.problem(place, key, "a source needs files or kafka", hint);
+        }
+    }
+
+    /// A directory that is read, and where its files go.
+    fn directory(&mut self, key: &str, path: &At<String>, after: Option<(Place, &TakenPolicy)>) {
+        if path.value.trim().is_empty() {
+            self.problem(path.place, &join(key, "path"), "the path is empty", "write a directory, as in ./inbox/engagement");
+        }
+        let Some((place, TakenPolicy::Move(to))) = after else { return };
+        let (from, to) = (parts(&path.value), parts(to));
+        let inside = to.strip_prefix(from.as_slice());
+        if inside.is_some_and(|rest| !rest.iter().any(|part| part.starts_with(['.', '_']))) {
+            let message = "files would be moved to where they are read again";
+            self.problem(place, &join(key, "after"), message, "move them to a directory outside of the source's");
+        }
+    }
+
+    /// No record may be moved or deleted by one dataset before another has read it.
+    fn shared_directories(&mut self, datasets: &[Dataset], names: &BTreeMap<String, (String, Place)>) {
+        for (i, dataset) in datasets.iter().enumerate() {
+            let Source::Files(files) = &dataset.source else { continue };
+            let shared = datasets.iter().take(i).find_map(|other| match &other.source {
+                Source::Files(o) if parts(&o.path) == parts(&files.path) => Some((&other.name.0, &o.after)),
+                _ => None,
+            });
+            let Some((other, after)) = shared else { continue };
+            if files.after != TakenPolicy::Keep || *after != TakenPolicy::Keep {
+                let place = names.get(&dataset.name.0.to_lowercase()).map_or(Place::START, |(_, place)| *place);
+                let message = format!("{other:?} reads the same directory, and one of them does not keep its files");
+                self.problem(
+                    place,
+                    &join("datasets", &dataset.name.0),
+                    message,
+                    "give each dataset a directory, or write after: keep in both",
+                );
+            }
+        }
+    }
+}
+
+/// The entities of all datasets: one that several name must have the same columns in each.
+#[derive(Default)]
+struct Entities {
+    names: BTreeSet<String>,
+    columns: BTreeMap<(String, String), (String, String)>,
+}
+
+fn is_start(text: &str) -> bool {
+    let date = || chrono::NaiveDate::parse_from_str(text, "%Y-%m-%d").is_ok();
+    matches!(text, "earliest" | "latest") || chrono::DateTime::parse_from_rfc3339(text).is_ok() || date()
+}
+
+/// The parts of a path that matter when two are compared.
+fn parts(path: &str) -> Vec<&str> {
+    let absolute = path.starts_with('/').then_some("/");
+    absolute.into_iter().chain(path.split('/').filter(|part| !part.is_empty() && *part != ".")).collect()
+}

@@ -1,0 +1,390 @@
+//! Reads declarations from nodes with serde, and goes on after an error.
+//!
+//! Serde stops at the first error. Here the node that caused it is noted as broken, and reading begins anew without that
+//! node, until it succeeds; so one run reports every problem. Unknown keys are noted on the way and passed over.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
+
+use super::node::{Body, Node, join};
+use super::problem::{Place, Problem, suggest};
+
+/// The name under which `At` and its kin ask for a value's place, shape and spelling beside the value.
+pub(super) const LOCATED: &str = "$located";
+const HINT: &str = "\nhint: ";
+const MAX_PROBLEMS: usize = 100;
+
+/// What was read, what was wrong, and the keys whose values had to be left out.
+pub(super) struct Decoded<T> {
+    pub value: Option<T>,
+    pub problems: Vec<Problem>,
+    pub broken: BTreeSet<String>,
+}
+
+/// Reads a `T` from `root`, without the nodes that do not fit.
+pub(super) fn decode<'de, T: Deserialize<'de>>(root: &'de Node, notes: &'de Notes) -> Decoded<T> {
+    let mut value = None;
+    while notes.problems.borrow().len() < MAX_PROBLEMS {
+        let before = notes.broken.borrow().len();
+        match T::deserialize(Decoder { node: root, key: None, path: String::new(), notes }) {
+            Ok(read) => {
+                value = Some(read);
+                break;
+            }
+            Err(_) if notes.broken.borrow().contains("") || notes.broken.borrow().len() == before => break,
+            Err(_) => {}
+        }
+    }
+    Decoded { value, problems: notes.problems.borrow().clone(), broken: notes.broken.borrow().clone() }
+}
+
+/// An error that carries a hint through serde.
+pub(super) fn refuse<E: de::Error>(message: impl fmt::Display, hint: impl fmt::Display) -> E {
+    E::custom(format!("{message}{HINT}{hint}"))
+}
+
+/// What was found so far.
+#[derive(Default)]
+pub(super) struct Notes {
+    problems: RefCell<Vec<Problem>>,
+    broken: RefCell<BTreeSet<String>>,
+}
+
+impl Notes {
+    fn add(&self, problem: Problem) {
+        let mut problems = self.problems.borrow_mut();
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+    }
+}
+
+#[derive(Debug)]
+enum DecodeError {
+    /// Not noted yet.
+    New { message: String, hint: String, missing: Option<&'static str> },
+    /// Noted.
+    Noted,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::New { message, .. } => f.write_str(message),
+            Self::Noted => f.write_str("noted"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+impl de::Error for DecodeError {
+    fn custom<T: fmt::Display>(text: T) -> Self {
+        let text = text.to_string();
+        let (message, hint) = text.split_once(HINT).unwrap_or((&text, ""));
+        Self::New { message: message.to_owned(), hint: hint.to_owned(), missing: None }
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let (found, hint) = match found {
+            Unexpected::Bool(_) => ("true or false", "put it in quotes if it is text"),
+            Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) => {
+                ("a number", "put it in quotes if it is text")
+            }
+            Unexpected::Unit => ("nothing", ""),
+            Unexpected::Seq => ("a list", ""),
+            Unexpected::Map => ("a mapping", ""),
+            _ => ("text", ""),
+        };
+        refuse(format!("expected {expected}, found {found}"), hint)
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        let hint = format!("add {field} here; alluvium schema describes every key");
+        Self::New { message: format!("the key {field:?} is missing"), hint, missing: Some(field) }
+    }
+}
+
+/// How a scalar without quotes reads by YAML's core schema.
+enum Plain {
+    Null,
+    Bool(bool),
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    Text,
+}
+
+impl Plain {
+    fn of(text: &str) -> Self {
+        match text {
+            "" | "~" | "null" | "Null" | "NULL" => return Self::Null,
+            "true" | "True" | "TRUE" => return Self::Bool(true),
+            "false" | "False" | "FALSE" => return Self::Bool(false),
+            _ => {}
+        }
+        let number = text.trim_start_matches(['+', '-']).trim_start_matches('.');
+        if !number.starts_with(|c: char| c.is_ascii_digit()) {
+            return Self::Text;
+        }
+        if let Ok(value) = text.parse() {
+            return Self::Unsigned(value);
+        }
+        if let Ok(value) = text.parse() {
+            return Self::Signed(value);
+        }
+        text.parse().map_or(Self::Text, Self::Float)
+    }
+}
+
+#[derive(Clone)]
+struct Decoder<'de> {
+    node: &'de Node,
+    key: Option<Place>,
+    path: String,
+    notes: &'de Notes,
+}
+
+impl<'de> Decoder<'de> {
+    /// Where the value stands: a scalar itself, anything longer at its key.
+    fn place(&self) -> Place {
+        match self.node.body {
+            Body::Scalar { .. } => self.node.place,
+            _ => self.key.unwrap_or(self.node.place),
+        }
+    }
+
+    /// Notes an error that comes up from the node, and the node as broken.
+    fn guard<T>(&self, result: Result<T, DecodeError>) -> Result<T, DecodeError> {
+        if let Err(DecodeError::New { message, hint, missing }) = result {
+            // A misspelled key was noted already; that the right one is missing is no news.
+            let wanted = missing.map(|field| format!("did you mean {field:?}?"));
+            let refused = missing.is_some_and(|field| self.is_broken(&join(&self.path, field)));
+            let said = refused
+                || self.notes.problems.borrow().iter().any(|p| p.key == self.path && p.hint.is_some() && p.hint == wanted);
+            if !said {
+                self.notes.add(Problem::new(self.place(), &self.path, message, hint));
+            }
+            self.notes.broken.borrow_mut().insert(self.path.clone());
+            return Err(DecodeError::Noted);
+        }
+        result
+    }
+
+    fn mismatch<T>(&self, expected: &'static str) -> Result<T, DecodeError> {
+        let found = match &self.node.body {
+            Body::List(_) => Unexpected::Seq,
+            Body::Mapping(_) => Unexpected::Map,
+            Body::Scalar { text, plain: true } => match Plain::of(text) {
+                Plain::Null => Unexpected::Unit,
+                Plain::Bool(b) => Unexpected::Bool(b),
+                Plain::Unsigned(_) | Plain::Signed(_) | Plain::Float(_) => Unexpected::Float(0.0),
+                Plain::Text => Unexpected::Str(""),
+            },
+            Body::Scalar { .. } => Unexpected::Str(""),
+        };
+        let mut error = <DecodeError as de::Error>::invalid_type(found, &expected);
+        if let (DecodeError::New { hint, .. }, false) = (&mut error, expected == "text") {
+            hint.clear();
+        }
+        self.guard(Err(error))
+    }
+
+    /// The scalar as it may be read as a number or truth value: without quotes, or from the environment.
+    fn plain(&self) -> Option<Plain> {
+        match &self.node.body {
+            Body::Scalar { text, plain } if *plain || self.node.place.from_environment => Some(Plain::of(text)),
+            _ => None,
+        }
+    }
+
+    fn is_broken(&self, path: &str) -> bool {
+        self.notes.broken.borrow().contains(path)
+    }
+}
+
+impl<'de> Deserializer<'de> for Decoder<'de> {
+    type Error = DecodeError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        let result = match &self.node.body {
+            Body::List(_) => return self.deserialize_seq(visitor),
+            Body::Mapping(_) => return self.deserialize_map(visitor),
+            Body::Scalar { text, .. } => match self.plain().unwrap_or(Plain::Text) {
+                Plain::Null => visitor.visit_unit(),
+                Plain::Bool(value) => visitor.visit_bool(value),
+                Plain::Unsigned(value) => visitor.visit_u64(value),
+                Plain::Signed(value) => visitor.visit_i64(value),
+                Plain::Float(value) => visitor.visit_f64(value),
+                Plain::Text => visitor.visit_str(text),
+            },
+        };
+        self.guard(result)
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.node.body {
+            Body::Scalar { text, plain }
+                if !plain || self.node.place.from_environment || matches!(Plain::of(text), Plain::Text) =>
+            {
+                self.guard(visitor.visit_str(text))
+            }
+            _ => self.mismatch("text"),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match self.plain() {
+            Some(Plain::Bool(value)) => self.guard(visitor.visit_bool(value)),
+            _ => self.mismatch("true or false"),
+        }
+    }
+
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match self.plain() {
+            Some(Plain::Unsigned(value)) => self.guard(visitor.visit_u64(value)),
+            _ => self.mismatch("a whole number, 0 or more"),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        if let Some(Plain::Null) = self.plain() { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, DecodeError> {
+        if name == LOCATED {
+            let result = visitor.visit_seq(Located { decoder: self.clone(), next: 0 });
+            return self.guard(result);
+        }
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        let Body::List(items) = &self.node.body else { return self.mismatch("a list") };
+        let result = visitor.visit_seq(Items { decoder: &self, items: items.iter().enumerate() });
+        self.guard(result)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        let Body::Mapping(entries) = &self.node.body else { return self.mismatch("a mapping of keys to values") };
+        let result = visitor.visit_map(Entries { decoder: &self, entries: entries.iter(), known: None, value: None });
+        self.guard(result)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        let Body::Mapping(entries) = &self.node.body else { return self.mismatch("a mapping of keys to values") };
+        let result = visitor.visit_map(Entries { decoder: &self, entries: entries.iter(), known: Some(fields), value: None });
+        self.guard(result)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        let Body::Scalar { text, .. } = &self.node.body else { return self.mismatch("a word") };
+        if variants.contains(&text.as_str()) {
+            return self.guard(visitor.visit_enum(text.as_str().into_deserializer()));
+        }
+        let error = refuse(format!("{text:?} is not known here"), suggest(text, variants.iter().copied(), "write one of"));
+        self.guard(Err(error))
+    }
+
+    serde::forward_to_deserialize_any! {
+        i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
+    }
+}
+
+/// A value's line, column, whether it is from the environment, whether it is a scalar, its spelling, and itself.
+struct Located<'de> {
+    decoder: Decoder<'de>,
+    next: u8,
+}
+
+impl<'de> SeqAccess<'de> for Located<'de> {
+    type Error = DecodeError;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, DecodeError> {
+        let place = self.decoder.place();
+        self.next += 1;
+        match (self.next, &self.decoder.node.body) {
+            (1, _) => seed.deserialize(place.line.into_deserializer()),
+            (2, _) => seed.deserialize(place.column.into_deserializer()),
+            (3, _) => seed.deserialize(place.from_environment.into_deserializer()),
+            (4, body) => seed.deserialize(matches!(body, Body::Scalar { .. }).into_deserializer()),
+            (5, Body::Scalar { text, .. }) => seed.deserialize(text.as_str().into_deserializer()),
+            (5, _) => seed.deserialize("".into_deserializer()),
+            (6, _) => seed.deserialize(self.decoder.clone()),
+            _ => return Ok(None),
+        }
+        .map(Some)
+    }
+}
+
+struct Items<'a, 'de> {
+    decoder: &'a Decoder<'de>,
+    items: std::iter::Enumerate<std::slice::Iter<'de, Node>>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'_, 'de> {
+    type Error = DecodeError;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, DecodeError> {
+        for (i, node) in self.items.by_ref() {
+            let path = format!("{}[{i}]", self.decoder.path);
+            if !self.decoder.is_broken(&path) {
+                return seed.deserialize(Decoder { node, key: None, path, notes: self.decoder.notes }).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
+struct Entries<'a, 'de> {
+    decoder: &'a Decoder<'de>,
+    entries: std::slice::Iter<'de, (Node, Node)>,
+    known: Option<&'static [&'static str]>,
+    value: Option<Decoder<'de>>,
+}
+
+impl<'de> MapAccess<'de> for Entries<'_, 'de> {
+    type Error = DecodeError;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
+        for (key, node) in self.entries.by_ref() {
+            let Decoder { path, notes, .. } = self.decoder;
+            if let Some(known) = self.known.filter(|known| !known.contains(&key.text())) {
+                let hint = suggest(key.text(), known.iter().copied(), "the keys here are");
+                notes.add(Problem::new(key.place, path, format!("unknown key {:?}", key.text()), hint));
+                continue;
+            }
+            let inner = join(path, key.text());
+            if self.decoder.is_broken(&inner) {
+                continue;
+            }
+            let this = Decoder { node: key, key: None, path: inner.clone(), notes };
+            self.value = Some(Decoder { node, key: Some(key.place), path: inner, notes });
+            return seed.deserialize(this).map(Some);
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
+        let value = self.value.take().expect("serde asks for a key before its value");
+        seed.deserialize(value)
+    }
+}
