@@ -8,6 +8,7 @@ mod dataset;
 mod error;
 mod position;
 mod record;
+mod taken;
 mod types;
 
 pub use chain::{Attempt, BatchKey, BatchNumber, ChainId, Incarnation, Job, Shard, TxnVersion};
@@ -18,4 +19,8 @@ pub use dataset::{
 pub use error::{Error, Kind, Result};
 pub use position::{FileCursor, FileRange, FileStamp, Range};
 pub use record::{AddedFile, BatchRecord, DatePartitionCount, RECORD_FORMAT, RecordBody, Recorded, TableFiles};
+pub use taken::{
+    BatchSpan, Cover, FilePlan, FilePlanner, FoundFile, PartialLost, SEGMENT_FORMAT, Segment, SegmentPlan, StoredSegment,
+    TakenFiles, cover_segments, decode_segment, encode_segment, is_looked_at, names_in_segment_of, plan_files, plan_segment,
+};
 pub use types::{DataType, StructField, TypeParseError};
