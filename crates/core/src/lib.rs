@@ -11,6 +11,7 @@ mod position;
 mod project;
 mod record;
 mod tables;
+mod taken;
 mod types;
 mod units;
 
@@ -27,5 +28,10 @@ pub use record::{
 };
 pub use tables::{ADDED_COLUMNS, Column, TableSpec};
 pub use project::{INIT_TEMPLATE, KafkaSettings, Place, Problem, Project, ProjectErrors, Warning, project_schema};
+pub use record::{AddedFile, BatchRecord, DatePartitionCount, RECORD_FORMAT, RecordBody, Recorded, TableFiles};
+pub use taken::{
+    BatchSpan, Cover, FilePlan, FilePlanner, FoundFile, PartialLost, SEGMENT_FORMAT, Segment, SegmentPlan, StoredSegment,
+    TakenFiles, cover_segments, decode_segment, encode_segment, is_looked_at, names_in_segment_of, plan_files, plan_segment,
+};
 pub use types::{DataType, StructField, TypeParseError};
 pub use units::{UnitError, format_duration, format_size, parse_duration, parse_size};

@@ -58,7 +58,7 @@ async fn die_before_the_second_put_leaves_one_object_and_nothing_works_after() {
 
     assert_eq!(fate(put(&store, "c").await), Some(Injected::Dead));
     assert_eq!(fate(store.get(&path("a")).await), Some(Injected::Dead));
-    assert_eq!(fate(store.get_ranges(&path("a"), &[0..1]).await), Some(Injected::Dead));
+    assert_eq!(fate(store.get_ranges(&path("a"), std::slice::from_ref(&(0..1))).await), Some(Injected::Dead));
     assert_eq!(fate(store.delete(&path("a")).await), Some(Injected::Dead));
     assert_eq!(fate(store.list(None).try_collect::<Vec<_>>().await), Some(Injected::Dead));
     assert_eq!(fate(store.list_with_offset(None, &path("0")).try_collect::<Vec<_>>().await), Some(Injected::Dead));

@@ -1,0 +1,148 @@
+//! A prefix of an object store. Names are the objects' keys below the prefix, as the store spells them.
+
+use std::sync::Arc;
+
+use alluvium_core::{Error, FileStamp, FoundFile, Kind, Result, is_looked_at};
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{GetOptions, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt};
+
+use super::{ListingNotes, Opened, OpenedFile, Removal};
+
+#[derive(Debug, Clone)]
+pub(super) struct Prefix {
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) prefix: Path,
+}
+
+/// Two objects are compared in pieces of this size.
+const COMPARED_BYTES: u64 = 4 << 20;
+
+impl Prefix {
+    pub(super) async fn visit(&self, after: Option<&str>, mut see: impl FnMut(FoundFile)) -> Result<ListingNotes> {
+        let mut objects = match after {
+            Some(after) => self.store.list_with_offset(Some(&self.prefix), &self.key(after)?),
+            None => self.store.list(Some(&self.prefix)),
+        };
+        let mut notes = ListingNotes { missing: after.is_none(), ..ListingNotes::default() };
+        while let Some(object) = objects.next().await {
+            let object = object.map_err(|e| self.failed("listing", self.prefix.as_ref(), e))?;
+            notes.missing = false;
+            if let Some(path) = self.name(&object.location).filter(|path| is_looked_at(path)) {
+                see(FoundFile { path: path.to_owned(), size: object.size, stamp: stamp(&object) });
+            }
+        }
+        Ok(notes)
+    }
+
+    pub(super) async fn stat(&self, path: &str) -> Result<Option<FoundFile>> {
+        let meta = self.head(&self.key(path)?).await?;
+        Ok(meta.map(|meta| FoundFile { path: path.to_owned(), size: meta.size, stamp: stamp(&meta) }))
+    }
+
+    pub(super) async fn open(&self, path: &str) -> Result<Opened> {
+        let key = self.key(path)?;
+        let failed = |e| self.failed("reading", path, e);
+        let got = self.store.get_opts(&key, GetOptions::default()).await.map_err(failed)?;
+        let (size, stamp) = (got.meta.size, stamp(&got.meta));
+        let file = match got.payload {
+            GetResultPayload::File(file, _) => OpenedFile::File(file),
+            GetResultPayload::Stream(pieces) => {
+                let whole: Vec<u8> = pieces
+                    .try_fold(Vec::new(), |mut whole, piece| {
+                        whole.extend_from_slice(&piece);
+                        std::future::ready(Ok(whole))
+                    })
+                    .await
+                    .map_err(failed)?;
+                OpenedFile::Bytes(whole.into())
+            }
+        };
+        Ok(Opened { file, size, stamp })
+    }
+
+    pub(super) async fn delete(&self, path: &str, taken: FileStamp) -> Result<Removal> {
+        let key = self.key(path)?;
+        match self.head(&key).await? {
+            None => Ok(Removal::AlreadyGone),
+            Some(now) if stamp(&now) != taken => Ok(Removal::Changed),
+            Some(_) => match self.store.delete(&key).await {
+                Ok(()) => Ok(Removal::Done),
+                Err(object_store::Error::NotFound { .. }) => Ok(Removal::AlreadyGone),
+                Err(e) => Err(self.failed("deleting", path, e)),
+            },
+        }
+    }
+
+    pub(super) async fn move_to(&self, path: &str, taken: FileStamp, to: &Self) -> Result<Removal> {
+        let (from, target) = (self.key(path)?, to.key(path)?);
+        if from == target {
+            return Err(Error::new(Kind::Invalid, format!("the source file {path:?} is to be moved to where it is")));
+        }
+        let Some(now) = self.head(&from).await? else { return Ok(Removal::AlreadyGone) };
+        if stamp(&now) != taken {
+            return Ok(Removal::Changed);
+        }
+        match to.head(&target).await? {
+            None => self.store.copy(&from, &target).await.map_err(|e| self.failed("moving", path, e))?,
+            // A crash between copy and deletion leaves the same bytes in both places.
+            Some(there) if there.size == now.size && self.same_bytes(&from, &target, now.size).await? => {}
+            Some(_) => return Ok(Removal::Obstructed),
+        }
+        self.delete(path, taken).await
+    }
+
+    async fn same_bytes(&self, a: &Path, b: &Path, size: u64) -> Result<bool> {
+        for from in (0..size).step_by(COMPARED_BYTES as usize) {
+            let piece = from..size.min(from + COMPARED_BYTES);
+            let both = futures::future::try_join(self.store.get_range(a, piece.clone()), self.store.get_range(b, piece));
+            let (a, b) = both.await.map_err(|e| self.failed("reading", a.as_ref(), e))?;
+            if a != b {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn head(&self, key: &Path) -> Result<Option<ObjectMeta>> {
+        match self.store.head(key).await {
+            Ok(meta) => Ok(Some(meta)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(self.failed("looking at", key.as_ref(), e)),
+        }
+    }
+
+    /// The key of a relative name; taken as it is, nothing is escaped anew.
+    fn key(&self, path: &str) -> Result<Path> {
+        let whole = if self.prefix.is_root() { path.to_owned() } else { format!("{}/{path}", self.prefix) };
+        Path::parse(whole)
+            .map_err(|e| Error::new(Kind::Invalid, format!("{path:?} is no name that the store could have")).source(e))
+    }
+
+    fn name<'a>(&self, key: &'a Path) -> Option<&'a str> {
+        if self.prefix.is_root() {
+            return Some(key.as_ref());
+        }
+        key.as_ref().strip_prefix(self.prefix.as_ref())?.strip_prefix('/')
+    }
+
+    fn failed(&self, doing: &str, path: &str, error: object_store::Error) -> Error {
+        use object_store::Error as E;
+        let message = format!("{doing} {path:?} in the source's store {}", self.store);
+        match error {
+            E::NotFound { .. } => Error::new(Kind::NotFound, message),
+            E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
+                Error::new(Kind::Unavailable, message).hint("check the credentials in the environment and what they allow")
+            }
+            _ => Error::new(Kind::Unavailable, message),
+        }
+        .source(error)
+    }
+}
+
+fn stamp(meta: &ObjectMeta) -> FileStamp {
+    match &meta.e_tag {
+        Some(tag) => FileStamp::new(meta.size, tag),
+        None => FileStamp::new(meta.size, &meta.last_modified.to_rfc3339_opts(chrono::SecondsFormat::Nanos, true)),
+    }
+}
