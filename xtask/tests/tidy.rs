@@ -11,18 +11,8 @@ use std::path::{Component, Path, PathBuf};
 const MAX_LINES: usize = 600;
 const README_COMMANDS: [&str; 2] = ["cargo run --release -- quickstart", "cargo xtask ci"];
 /// The pure crate: these would bring I/O, async or Arrow into it.
-const NOT_IN_CORE: [&str; 10] = [
-    "arrow",
-    "async-trait",
-    "datafusion",
-    "deltalake",
-    "futures",
-    "object_store",
-    "parquet",
-    "rayon",
-    "rustix",
-    "tokio",
-];
+const NOT_IN_CORE: [&str; 10] =
+    ["arrow", "async-trait", "datafusion", "deltalake", "futures", "object_store", "parquet", "rayon", "rustix", "tokio"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
@@ -74,8 +64,13 @@ fn lacks_module_doc(text: &str) -> Vec<String> {
 }
 
 fn unfinished_words(text: &str) -> Vec<String> {
-    let words =
-        [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("db", "g!("), concat!("#[ig", "nore"), concat!("TO", "DO")];
+    let words = [
+        concat!("to", "do!("),
+        concat!("unimple", "mented!("),
+        concat!("db", "g!("),
+        concat!("#[ig", "nore"),
+        concat!("TO", "DO"),
+    ];
     let mut wrong = Vec::new();
     for (number, line) in text.lines().enumerate() {
         for word in words.iter().filter(|word| line.contains(**word)) {
