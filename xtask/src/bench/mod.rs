@@ -36,7 +36,7 @@ impl Contender {
             Self::Alluvium { durability, memory: None } => format!("alluvium, {durability}"),
             Self::Alluvium { durability, memory: Some(memory) } => format!("alluvium, {durability}, {memory}"),
             Self::Peer { streaming: false } => "DuckDB + deltalake".to_owned(),
-            Self::Peer { streaming: true } => "the same, streaming".to_owned(),
+            Self::Peer { streaming: true } => "DuckDB + deltalake, streaming".to_owned(),
         }
     }
 }
@@ -127,7 +127,9 @@ impl Bench {
         }
         let out_bytes = lines.first().map_or(0, Line::bytes);
         let limit = measure::limit(&input.files, out_bytes, &self.dir.join("scratch"))?;
-        let reference = contenders.iter().position(|c| *c == Contender::Peer { streaming: false });
+        // The stronger of the two ways to run the peer is the one to beat.
+        let peers = (0..lines.len()).filter(|at| matches!(contenders[*at], Contender::Peer { .. }));
+        let reference = peers.min_by_key(|at| lines[*at].wall());
         print!("{}", report::table(shape, input.bytes, &lines, reference, limit));
         Ok(())
     }

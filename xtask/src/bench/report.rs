@@ -31,8 +31,13 @@ impl Line {
         self.out.1
     }
 
+    /// The median of its times.
+    pub fn wall(&self) -> Duration {
+        median(&self.walls)
+    }
+
     fn seconds(&self) -> f64 {
-        median(&self.walls).as_secs_f64()
+        self.wall().as_secs_f64()
     }
 
     fn peak_mib(&self) -> f64 {
@@ -88,8 +93,8 @@ pub fn table(shape: Shape, in_bytes: u64, lines: &[Line], reference: Option<usiz
     }
     let (read, written) = (limit.0.as_secs_f64(), limit.1.as_secs_f64());
     let _ = writeln!(text, "\nlimit: reading the input takes {read:.2} s, writing the first line's output {written:.2} s");
-    if reference.is_some() {
-        let _ = writeln!(text, "speed: times as fast as DuckDB + deltalake; memory: share of its peak");
+    if let Some(peer) = reference.and_then(|at| lines.get(at)) {
+        let _ = writeln!(text, "speed: times as fast as {}; memory: share of its peak", peer.name);
     }
     text
 }
