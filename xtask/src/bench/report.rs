@@ -10,6 +10,7 @@ use super::measure::Measured;
 pub struct Line {
     name: String,
     walls: Vec<Duration>,
+    cpus: Vec<Duration>,
     peaks: Vec<u64>,
     /// Data files and their bytes, of the last run.
     out: (u64, u64),
@@ -17,11 +18,12 @@ pub struct Line {
 
 impl Line {
     pub fn new(name: String) -> Self {
-        Self { name, walls: Vec::new(), peaks: Vec::new(), out: (0, 0) }
+        Self { name, walls: Vec::new(), cpus: Vec::new(), peaks: Vec::new(), out: (0, 0) }
     }
 
     pub fn add(&mut self, measured: &Measured, out: (u64, u64)) {
         self.walls.push(measured.wall);
+        self.cpus.push(measured.cpu);
         self.peaks.push(measured.peak_bytes);
         self.out = out;
     }
@@ -56,13 +58,15 @@ fn median<T: Copy + Ord + Default>(values: &[T]) -> T {
 /// is how long reading the input and writing the output take when nothing is done with them.
 pub fn table(shape: Shape, in_bytes: u64, lines: &[Line], reference: Option<usize>, limit: (Duration, Duration)) -> String {
     let mb = |bytes: u64| bytes as f64 / 1e6;
-    let mut rows = vec![["", "s", "MB/s", "rows/s", "peak MiB", "files", "out MB", "speed", "memory"].map(str::to_owned)];
+    let mut rows =
+        vec![["", "s", "cpu s", "MB/s", "rows/s", "peak MiB", "files", "out MB", "speed", "memory"].map(str::to_owned)];
     for line in lines {
         let peer = reference.and_then(|at| lines.get(at));
         let seconds = line.seconds();
         rows.push([
             line.name.clone(),
             format!("{seconds:.2}"),
+            format!("{:.2}", median(&line.cpus).as_secs_f64()),
             format!("{:.0}", mb(in_bytes) / seconds),
             format!("{:.0}", shape.rows as f64 / seconds),
             format!("{:.0}", line.peak_mib()),
@@ -116,7 +120,8 @@ mod tests {
     fn line(name: &str, walls_ms: &[u64], peak_mib: u64) -> Line {
         let mut line = Line::new(name.to_owned());
         for ms in walls_ms {
-            let measured = Measured { wall: Duration::from_millis(*ms), peak_bytes: peak_mib << 20, stdout: String::new() };
+            let wall = Duration::from_millis(*ms);
+            let measured = Measured { wall, peak_bytes: peak_mib << 20, cpu: wall * 2, stdout: String::new() };
             line.add(&measured, (50, 2_000_000));
         }
         line
@@ -136,6 +141,6 @@ mod tests {
         let text = table(shape, 4_000_000, &lines, Some(1), (Duration::ZERO, Duration::ZERO));
         let ours: Vec<&str> =
             text.lines().find(|line| line.starts_with("ours")).map(|line| line.split_whitespace().collect()).unwrap_or_default();
-        assert_eq!(ours, ["ours", "1.00", "4", "1000", "100", "50", "2", "2.00x", "0.25x"]);
+        assert_eq!(ours, ["ours", "1.00", "2.00", "4", "1000", "100", "50", "2", "2.00x", "0.25x"]);
     }
 }
