@@ -26,9 +26,8 @@ pub use position::{FileCursor, FileRange, FileStamp, Range};
 pub use record::{
     AddedFile, BatchOutcome, BatchRecord, DatePartitionCount, DoneMark, RECORD_FORMAT, RecordBody, Recorded, TableFiles,
 };
-pub use tables::{ADDED_COLUMNS, Column, TableSpec};
 pub use project::{INIT_TEMPLATE, KafkaSettings, Place, Problem, Project, ProjectErrors, Warning, project_schema};
-pub use record::{AddedFile, BatchRecord, DatePartitionCount, RECORD_FORMAT, RecordBody, Recorded, TableFiles};
+pub use tables::{ADDED_COLUMNS, Column, TableSpec};
 pub use taken::{
     BatchSpan, Cover, FilePlan, FilePlanner, FoundFile, PartialLost, SEGMENT_FORMAT, Segment, SegmentPlan, StoredSegment,
     TakenFiles, cover_segments, decode_segment, encode_segment, is_looked_at, names_in_segment_of, plan_files, plan_segment,

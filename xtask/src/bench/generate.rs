@@ -8,16 +8,46 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Bytes that describe how lines are made are part of the cache's key: raise this when they change.
+/// Part of the cache's key: raise it when lines are made otherwise.
 const VERSION: u32 = 1;
-/// 2026-01-01T00:00:00Z in seconds, a day's first.
+/// Events spread evenly over this many days from 2026-01-01 on.
 const DAYS: u64 = 30;
-const TYPES: [&str; 8] =
-    ["email_sent", "email_opened", "email_clicked", "call_logged", "meeting_booked", "page_viewed", "reply_received", "task_done"];
+const TYPES: [&str; 8] = [
+    "email_sent",
+    "email_opened",
+    "email_clicked",
+    "call_logged",
+    "meeting_booked",
+    "page_viewed",
+    "reply_received",
+    "task_done",
+];
 const CHANNELS: [&str; 5] = ["email", "phone", "web", "chat", "event"];
 const WORDS: [&str; 24] = [
-    "quarterly", "review", "follow", "up", "on", "pricing", "your", "question", "about", "the", "pilot", "next", "steps", "for",
-    "renewal", "demo", "with", "security", "team", "migration", "plan", "draft", "contract", "update",
+    "quarterly",
+    "review",
+    "follow",
+    "up",
+    "on",
+    "pricing",
+    "your",
+    "question",
+    "about",
+    "the",
+    "pilot",
+    "next",
+    "steps",
+    "for",
+    "renewal",
+    "demo",
+    "with",
+    "security",
+    "team",
+    "migration",
+    "plan",
+    "draft",
+    "contract",
+    "update",
 ];
 
 /// What is generated.
@@ -54,7 +84,9 @@ pub fn input(cache: &Path, shape: Shape) -> io::Result<Input> {
                 let (zipf, unfinished) = (&zipf, &unfinished);
                 scope.spawn(move || (half..shape.files).step_by(2).try_for_each(|file| write_file(unfinished, shape, file, zipf)))
             });
-            halves.into_iter().try_for_each(|half| half.join().unwrap_or_else(|_| Err(io::Error::other("a generator thread died"))))
+            halves
+                .into_iter()
+                .try_for_each(|half| half.join().unwrap_or_else(|_| Err(io::Error::other("a generator thread died"))))
         })?;
         fs::rename(&unfinished, &dir)?;
     }
@@ -91,7 +123,7 @@ fn append_line(line: &mut String, row: u64, zipf: &Zipf) {
     // Writing to a String cannot fail.
     let _ = write!(
         line,
-        "{{\"event_id\":\"{:08x}-{:04x}-4{:03x}-a{:03x}-{:012x}\",\"org_id\":\"00D{:012}\"",
+        "{{\"event_id\":\"{:08x}-{:04x}-4{:03x}-a{:03x}-{:012x}\",\"org_id\":\"00D{:06}\"",
         high >> 32,
         high >> 16 & 0xffff,
         high & 0xfff,
@@ -107,17 +139,16 @@ fn append_line(line: &mut String, row: u64, zipf: &Zipf) {
         ms / 1000 % 60,
         ms % 1000
     );
-    let _ = write!(line, ",\"lead_id\":\"00Q{org:05}{lead:07}\",\"user_id\":\"005{org:05}{user:07}\"");
-    let _ = write!(line, ",\"cadence_id\":\"a0C{org:05}{cadence:07}\",\"cadence_name\":\"Cadence {cadence} of {org}\",\"subject\":\"");
-    for index in 0..6 {
+    let _ = write!(line, ",\"lead_id\":\"00Q{org:04}{lead:06}\",\"user_id\":\"005{org:04}{user:06}\"");
+    let _ = write!(line, ",\"cadence_id\":\"a0C{org:04}{cadence:06}\",\"cadence_name\":\"Play {cadence}\",\"subject\":\"");
+    for index in 0..3 {
         line.push_str(if index == 0 { "" } else { " " });
         line.push_str(WORDS[random.index(WORDS.len())]);
     }
     let ip = random.next().to_le_bytes();
     let _ = write!(
         line,
-        "\",\"url\":\"https://app.example.com/o/{org}/leads/{lead}?ref={:08x}\",\"ip\":\"10.{}.{}.{}\",\"duration_ms\":{}",
-        random.next() >> 32,
+        "\",\"url\":\"https://example.com/leads/{lead}\",\"ip\":\"10.{}.{}.{}\",\"duration_ms\":{}",
         ip[0],
         ip[1],
         ip[2],

@@ -3,20 +3,16 @@
 //! A rule is a pure function from a file's text to what is wrong with it; each has a test of its own that shows it
 //! catching something. The words that rules look for are put together here, so that this file passes its own rules.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+
+use crate::root;
 
 const MAX_LINES: usize = 600;
 const README_COMMANDS: [&str; 2] = ["cargo run --release -- quickstart", "cargo xtask ci"];
 /// The pure crate: these would bring I/O, async or Arrow into it.
 const NOT_IN_CORE: [&str; 10] =
     ["arrow", "async-trait", "datafusion", "deltalake", "futures", "object_store", "parquet", "rayon", "rustix", "tokio"];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
-}
 
 /// Every file under `dir` with one of `extensions`, but for build output and hidden directories.
 fn files(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
