@@ -1,5 +1,18 @@
 //! The operations of Alluvium, one folder a verb, in the order data flows.
+//!
+//! Place in the flow: the command line makes an [`Engine`] and calls its operations; they read sources, and write and read tables
+//! through `alluvium-lake`. Clock, memory, stop signal and the listener to progress are injected. Deliberately not here: terminals,
+//! arguments, exit codes.
 
+mod engine;
+mod ingest;
+mod observe;
 mod source;
 
-pub use source::{FileSet, ListingNotes, Opened, OpenedFile, Removal, UnusableName};
+pub use engine::{Clock, Engine, EngineSettings, Stop, SystemClock};
+pub use ingest::{Mode, RunSummary};
+pub use observe::{BatchReport, Observer, Silent};
+pub use source::{
+    Chunk, Decoded, Decoder, FileFault, FileSet, Input, ListingNotes, MAX_RECORD_BYTES, Opened, OpenedFile, Refused, Removal,
+    Splitter, UnusableName, decoded_schema,
+};

@@ -1,5 +1,9 @@
 //! Sources: where records come from and how they become rows.
 
+mod decode;
 mod files;
+mod split;
 
+pub use decode::{Decoded, Decoder, Refused, decoded_schema};
 pub use files::{FileSet, ListingNotes, Opened, OpenedFile, Removal, UnusableName};
+pub use split::{Chunk, FileFault, Input, MAX_RECORD_BYTES, Splitter};

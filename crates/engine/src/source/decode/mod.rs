@@ -1,0 +1,79 @@
+//! From a chunk of a source file to the rows of a dataset and the records that are refused.
+//!
+//! Place in the flow: [`super::split`] cuts a file into chunks on one thread; decoders turn chunks into record batches on several.
+//! A decoder holds no state between chunks: any cutting of a file gives the same rows.
+//!
+//! Invariants: every record of a chunk becomes one row or one refusal (`no_lost_row`); no value is changed on the way: what does
+//! not fit its declared type refuses its record. What fits is said in `convert` and, for users, in `docs/guide/input.md`.
+
+mod cell;
+mod column;
+mod convert;
+mod json;
+mod plan;
+mod rescue;
+mod rows;
+mod scan;
+mod schema;
+mod text;
+mod time;
+
+use alluvium_core::Dataset;
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+
+use super::split::{Chunk, Content};
+use plan::Plan;
+use rows::Rows;
+pub use schema::{arrow_type, decoded_schema};
+
+/// A record that is no row, or a file that could not be read on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The record's number in its file, from 0.
+    pub record: u64,
+    /// Its bytes without the line's end; for Parquet and Avro a JSON rendering; empty when the file is at fault.
+    pub raw: Vec<u8>,
+    /// Why; holds no value of the record.
+    pub reason: String,
+    /// The declared field that is to blame, if one is.
+    pub field: Option<String>,
+}
+
+/// What became of a chunk's records.
+#[derive(Debug, Clone)]
+pub struct Decoded {
+    /// The rows, in the order of their records; see [`decoded_schema`].
+    pub rows: RecordBatch,
+    /// The refused records, in their order.
+    pub refused: Vec<Refused>,
+    /// How many records there were: rows and refused together. Blank lines are no records.
+    pub records: u64,
+}
+
+/// Decodes chunks of one dataset's files; shared by all decoding threads.
+#[derive(Debug)]
+pub struct Decoder {
+    plan: Plan,
+    schema: SchemaRef,
+}
+
+impl Decoder {
+    /// A decoder for a dataset of a loaded project.
+    #[must_use]
+    pub fn new(dataset: &Dataset) -> Self {
+        Self { plan: Plan::new(dataset), schema: decoded_schema(dataset) }
+    }
+
+    /// Turns every record of the chunk into a row or a refusal.
+    #[must_use]
+    pub fn decode(&self, chunk: Chunk) -> Decoded {
+        let first = chunk.first_record();
+        let mut rows = Rows::new(&self.plan, usize::try_from(chunk.max_records()).unwrap_or(0));
+        match chunk.content {
+            Content::JsonLines(bytes) => text::json_lines(&self.plan, first, &bytes, &mut rows),
+            Content::TooLong { beginning, reason } => rows.refuse(first, &beginning, (reason, None)),
+        }
+        rows.finish(&self.schema)
+    }
+}

@@ -1,0 +1,128 @@
+//! Dates and times: text to days and microseconds since 1970-01-01T00:00:00Z, in the proleptic Gregorian calendar.
+//!
+//! Spellings: `YYYY-MM-DD` (midnight), or a date, one of `T`, `t` and a space, `HH:MM:SS`, perhaps `.` and digits, perhaps a zone:
+//! `Z`, `z`, ` UTC`, `±hh:mm`, ` ±hh:mm`. Without a zone it is UTC. Leap seconds are times but have no value of the type: refused.
+
+use super::convert::Unfit;
+
+pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
+/// 0001-01-01T00:00:00Z.
+const FIRST_MICROS: i64 = -719_162 * MICROS_PER_DAY;
+/// 9999-12-31T23:59:59.999999Z.
+const LAST_MICROS: i64 = 2_932_897 * MICROS_PER_DAY - 1;
+
+/// `micros`, when its year is in 0001 to 9999.
+pub(crate) const fn in_range(micros: i64) -> Result<i64, Unfit> {
+    if FIRST_MICROS <= micros && micros <= LAST_MICROS { Ok(micros) } else { Err(Unfit::YearOutOfRange) }
+}
+
+/// `days`, when its year is in 0001 to 9999.
+pub(crate) const fn day_in_range(days: i32) -> Result<i32, Unfit> {
+    if -719_162 <= days && days <= 2_932_896 { Ok(days) } else { Err(Unfit::YearOutOfRange) }
+}
+
+/// The UTC day of an instant.
+#[inline]
+pub(crate) fn day_of(micros: i64) -> i32 {
+    i32::try_from(micros.div_euclid(MICROS_PER_DAY)).unwrap_or(if micros < 0 { i32::MIN } else { i32::MAX })
+}
+
+/// `YYYY-MM-DD` as days since 1970-01-01.
+pub(crate) fn date(text: &str) -> Result<i32, Unfit> {
+    match text.as_bytes() {
+        bytes @ [_, _, _, _, _, _, _, _, _, _] => day(bytes).ok_or(Unfit::NotADate).and_then(day_in_range),
+        _ => Err(Unfit::NotADate),
+    }
+}
+
+/// An instant as microseconds since 1970-01-01T00:00:00Z.
+#[inline]
+pub(crate) fn timestamp(text: &str) -> Result<i64, Unfit> {
+    let Some((first, rest)) = text.as_bytes().split_at_checked(10) else { return Err(Unfit::NotATime) };
+    let days = i64::from(day(first).ok_or(Unfit::NotATime).and_then(day_in_range)?);
+    let [b'T' | b't' | b' ', h1, h2, b':', m1, m2, b':', s1, s2, rest @ ..] = rest else {
+        return if rest.is_empty() { Ok(days * MICROS_PER_DAY) } else { Err(Unfit::NotATime) };
+    };
+    let hour = two(*h1, *h2).filter(|&h| h < 24).ok_or(Unfit::NotATime)?;
+    let minute = two(*m1, *m2).filter(|&m| m < 60).ok_or(Unfit::NotATime)?;
+    let second = two(*s1, *s2).filter(|&s| s <= 60).ok_or(Unfit::NotATime)?;
+    let (micros, rest) = fraction(rest)?;
+    let offset_minutes = zone(rest)?;
+    if second == 60 {
+        return Err(Unfit::LeapSecond);
+    }
+    let seconds = days * 86_400 + i64::from(hour * 3600 + minute * 60 + second - offset_minutes * 60);
+    in_range(seconds * 1_000_000 + i64::from(micros))
+}
+
+/// Microseconds of a fraction, if one stands first, and what follows it.
+#[inline]
+fn fraction(text: &[u8]) -> Result<(i32, &[u8]), Unfit> {
+    let [b'.', rest @ ..] = text else { return Ok((0, text)) };
+    let count = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+    let (digits, rest) = rest.split_at(count);
+    if digits.is_empty() {
+        return Err(Unfit::NotATime);
+    }
+    let mut micros = 0;
+    for i in 0..6 {
+        micros = micros * 10 + i32::from(digits.get(i).map_or(0, |d| d - b'0'));
+    }
+    if digits.iter().skip(6).any(|&d| d != b'0') {
+        // What follows may still show that it is no time at all; either way it does not fit.
+        zone(rest)?;
+        return Err(Unfit::TooFine);
+    }
+    Ok((micros, rest))
+}
+
+/// Minutes east of UTC.
+#[inline]
+fn zone(text: &[u8]) -> Result<i32, Unfit> {
+    match text {
+        [] | [b'Z' | b'z'] | b" UTC" => Ok(0),
+        [b' ', sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] | [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] => {
+            let hours = two(*h1, *h2).filter(|&h| h < 24).ok_or(Unfit::NotATime)?;
+            let minutes = two(*m1, *m2).filter(|&m| m < 60).ok_or(Unfit::NotATime)?;
+            let minutes = hours * 60 + minutes;
+            Ok(if *sign == b'-' { -minutes } else { minutes })
+        }
+        _ => Err(Unfit::NotATime),
+    }
+}
+
+/// Days of a `YYYY-MM-DD` of ten bytes; a day in the year 0000 too.
+#[inline]
+fn day(text: &[u8]) -> Option<i32> {
+    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = *text else { return None };
+    let (year, month, day) = (two(y1, y2)? * 100 + two(y3, y4)?, two(m1, m2)?, two(d1, d2)?);
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let last = match month {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 if leap => 29,
+        2 => 28,
+        _ => return None,
+    };
+    if !(1..=last).contains(&day) {
+        return None;
+    }
+    Some(days_from_civil(year, month, day))
+}
+
+/// Days since 1970-01-01; Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `days_from_civil`.
+const fn days_from_civil(year: i32, month: i32, day: i32) -> i32 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let month_from_march = (month + 9) % 12;
+    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+#[inline]
+const fn two(tens: u8, ones: u8) -> Option<i32> {
+    let (tens, ones) = (tens.wrapping_sub(b'0'), ones.wrapping_sub(b'0'));
+    if tens > 9 || ones > 9 { None } else { Some(tens as i32 * 10 + ones as i32) }
+}
