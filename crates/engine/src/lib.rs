@@ -6,6 +6,7 @@
 
 mod engine;
 mod ingest;
+mod namespace;
 mod observe;
 mod source;
 

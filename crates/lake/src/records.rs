@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchRecord, ChainFile, ChainId, DoneMark, Error, Kind, RECORD_FORMAT, Resolver, Result,
+    Attempt, BatchKey, BatchNumber, BatchRecord, BatchSpan, ChainFile, ChainId, DoneMark, Error, Kind, RECORD_FORMAT, Resolver,
+    Result,
 };
 use bytes::Bytes;
 use object_store::path::Path;
@@ -27,8 +28,8 @@ pub struct ChainListing {
     pub records: BTreeMap<BatchNumber, BTreeSet<Attempt>>,
     /// The finished batches.
     pub done: BTreeSet<BatchNumber>,
-    /// The segments of taken files: the batches `from` to `to`, both included.
-    pub taken: Vec<(BatchNumber, BatchNumber)>,
+    /// The segments of taken files.
+    pub taken: Vec<BatchSpan>,
 }
 
 impl ChainListing {
@@ -74,7 +75,9 @@ impl ChainStore {
                 Some(ChainFile::Done(batch)) => {
                     listing.done.insert(batch);
                 }
-                Some(ChainFile::Taken { from, to }) => listing.taken.push((from, to)),
+                Some(ChainFile::Taken { from, to }) => {
+                    listing.taken.extend(BatchSpan::new(BatchNumber(from.0.saturating_sub(1)), to));
+                }
                 None => {}
             }
         }
@@ -121,18 +124,29 @@ impl ChainStore {
     ///
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
-    pub async fn taken_segment(&self, from: BatchNumber, to: BatchNumber) -> Result<Option<Bytes>> {
-        self.store.get(&Path::from(self.resolver.taken_segment(&self.chain, from, to))).await
+    pub async fn taken_segment(&self, span: BatchSpan) -> Result<Option<Bytes>> {
+        self.store.get(&self.segment_path(span)).await
     }
 
     /// Writes a segment of taken files. Durable on return.
     ///
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
-    pub async fn write_taken_segment(&self, from: BatchNumber, to: BatchNumber, bytes: Bytes) -> Result<()> {
-        let path = Path::from(self.resolver.taken_segment(&self.chain, from, to));
-        let _all_writers_write_the_same = self.store.put_new(&path, bytes).await?;
+    pub async fn write_taken_segment(&self, span: BatchSpan, bytes: Bytes) -> Result<()> {
+        let _all_writers_write_the_same = self.store.put_new(&self.segment_path(span), bytes).await?;
         Ok(())
+    }
+
+    /// Deletes a segment of taken files; nothing there is fine.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed.
+    pub async fn delete_taken_segment(&self, span: BatchSpan) -> Result<()> {
+        self.store.delete(&self.segment_path(span)).await
+    }
+
+    fn segment_path(&self, span: BatchSpan) -> Path {
+        Path::from(self.resolver.taken_segment(&self.chain, span.from.next(), span.to))
     }
 
     /// Deletes a file of the chain's directory; nothing there is fine.

@@ -13,8 +13,6 @@ use crate::schema::delta_field;
 #[derive(Debug, Default)]
 pub(super) struct CommitActions {
     pub(super) txns: Vec<Txn>,
-    pub(super) adds: Vec<PathAction>,
-    pub(super) removes: Vec<PathAction>,
     pub(super) metadata: Option<Metadata>,
     pub(super) protocol: Option<Protocol>,
     pub(super) timestamp_ms: Option<i64>,
@@ -24,8 +22,6 @@ pub(super) struct CommitActions {
 #[serde(rename_all = "camelCase")]
 struct Line {
     txn: Option<Txn>,
-    add: Option<PathAction>,
-    remove: Option<PathAction>,
     meta_data: Option<Metadata>,
     protocol: Option<Protocol>,
     commit_info: Option<CommitInfo>,
@@ -41,11 +37,6 @@ struct CommitInfo {
 pub(super) struct Txn {
     pub(super) app_id: String,
     pub(super) version: i64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct PathAction {
-    pub(super) path: String,
 }
 
 /// Delta's `metaData` action, as far as we read it.
@@ -85,8 +76,6 @@ pub(super) fn parse_commit(table: &str, version: u64, bytes: &Bytes) -> Result<C
     for line in bytes.split(|b| *b == b'\n').filter(|l| !l.iter().all(u8::is_ascii_whitespace)) {
         let line: Line = serde_json::from_slice(line).map_err(corrupt)?;
         actions.txns.extend(line.txn);
-        actions.adds.extend(line.add);
-        actions.removes.extend(line.remove);
         actions.metadata = line.meta_data.or(actions.metadata);
         actions.protocol = line.protocol.or(actions.protocol);
         actions.timestamp_ms = line.commit_info.and_then(|c| c.timestamp).or(actions.timestamp_ms);

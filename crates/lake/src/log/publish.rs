@@ -146,7 +146,7 @@ impl DeltaLog {
     }
 
     async fn checkpoint_if_due(&self, version: u64) {
-        if version % CHECKPOINT_INTERVAL != 0 {
+        if !version.is_multiple_of(CHECKPOINT_INTERVAL) {
             return;
         }
         if let Err(error) = self.checkpoint(version).await {

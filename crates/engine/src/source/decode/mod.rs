@@ -25,7 +25,7 @@ use arrow::datatypes::SchemaRef;
 use super::split::{Chunk, Content};
 use plan::Plan;
 use rows::Rows;
-pub use schema::{arrow_type, decoded_schema};
+pub use schema::decoded_schema;
 
 /// A record that is no row, or a file that could not be read on.
 #[derive(Debug, Clone, PartialEq, Eq)]

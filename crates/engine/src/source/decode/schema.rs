@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType as ArrowType, Field, FieldRef, Fields, Schema, S
 /// The Arrow type in which values of a declared type are held: `timestamp` as microseconds in UTC, `string` with 32-bit offsets,
 /// an array's items named `element`, a map's entries `key_value` with `key` and `value`.
 #[must_use]
-pub fn arrow_type(data_type: &DataType) -> ArrowType {
+pub(super) fn arrow_type(data_type: &DataType) -> ArrowType {
     match data_type {
         DataType::String => ArrowType::Utf8,
         DataType::Long => ArrowType::Int64,

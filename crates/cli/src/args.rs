@@ -1,0 +1,183 @@
+//! What can be said on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Keeps mutable activity data right in a Delta lake.
+///
+/// Takes events from files exactly once into Delta tables that any reader opens, and tells downstream what changed.
+/// Begin with: alluvium quickstart
+#[derive(Debug, Parser)]
+#[command(name = "alluvium", version, propagate_version = true, after_help = EXIT_CODES)]
+pub struct Args {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal, 2 bad usage or config, 3 not found, 4 conflict, 5 fenced (another process took over), \
+6 unavailable (try again), 7 unsupported, 8 corrupt, 9 a check said no.";
+
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Global {
+    /// The directory with alluvium.yaml
+    #[arg(long, global = true, env = "ALLUVIUM_PROJECT", default_value = ".", value_name = "DIR")]
+    pub project: PathBuf,
+    /// The namespace to work in; goes before the project file's
+    #[arg(long, global = true, env = "ALLUVIUM_NAMESPACE", value_name = "NS")]
+    pub namespace: Option<String>,
+    /// How results are printed on stdout: for people, or one JSON object a line
+    #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write a commented alluvium.yaml that runs as it is
+    Init {
+        /// The directory to make the project in
+        #[arg(default_value = ".")]
+        dir: PathBuf,
+    },
+    /// Make a small project with data and take it through what there is, saying what happens
+    Quickstart {
+        /// The directory to make the project in; it is left there
+        #[arg(default_value = "./alluvium-quickstart")]
+        dir: PathBuf,
+    },
+    /// Run a job
+    ///
+    /// Each batch is printed when all tables have it. A run that was killed, at any moment, is taken up by the next.
+    Run(RunArgs),
+    /// Show jobs, last batches, positions and dead letters
+    Status,
+    /// Show tables with their rows, files, bytes and version
+    Tables {
+        /// Only this table
+        name: Option<String>,
+    },
+    /// Run read-only SQL over the tables
+    ///
+    /// Two schemas: lake (the default), where a dataset has the shape it was declared with, and raw, the tables as stored.
+    Query {
+        /// The statement, for example: SELECT org_id, count(*) FROM engagement GROUP BY org_id
+        sql: String,
+        /// How rows are printed; with --output json the default is json
+        #[arg(long, value_enum)]
+        format: Option<QueryFormat>,
+        /// Memory the query may use, for example 512MiB [default: a quarter of the machine's]
+        #[arg(long, env = "ALLUVIUM_MEMORY", value_name = "SIZE")]
+        memory: Option<String>,
+    },
+    /// Look at refused records, or take them in again
+    DeadLetters {
+        #[command(subcommand)]
+        command: DeadLettersCommand,
+    },
+    /// Print the JSON Schema of alluvium.yaml, for editors
+    Schema,
+    /// List namespaces, or delete one with all it owns
+    Namespace {
+        #[command(subcommand)]
+        command: NamespaceCommand,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct RunArgs {
+    /// What to do
+    #[arg(value_enum)]
+    pub job: JobArg,
+    /// Only these datasets
+    #[arg(value_name = "DATASET")]
+    pub datasets: Vec<String>,
+    /// End when nothing is left that was there at the start (the default)
+    #[arg(long, conflicts_with_all = ["once", "follow"])]
+    pub until_idle: bool,
+    /// End after one batch a dataset
+    #[arg(long, conflicts_with = "follow")]
+    pub once: bool,
+    /// Go on until stopped
+    #[arg(long)]
+    pub follow: bool,
+    /// Memory the run may use, for example 512MiB [default: a quarter of the machine's]
+    #[arg(long, env = "ALLUVIUM_MEMORY", value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum JobArg {
+    /// Take events in
+    Ingest,
+    /// Take requests in and apply them (not built yet)
+    Mutate,
+    /// Drop what is past its retention (not built yet)
+    Retain,
+    /// Rewrite files into a better layout (not built yet)
+    Optimize,
+    /// Remove unreferenced files (not built yet)
+    Vacuum,
+    /// All jobs that are built
+    All,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum QueryFormat {
+    Table,
+    Json,
+    Csv,
+    Parquet,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DeadLettersCommand {
+    /// List refused records, with their source, position and reason
+    List {
+        /// Only of this dataset
+        #[arg(long)]
+        dataset: Option<String>,
+        /// At most so many
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
+    /// Decode refused records again, after the project file was mended; those that fit become rows, exactly once
+    Replay {
+        /// Only of these datasets
+        #[arg(value_name = "DATASET")]
+        datasets: Vec<String>,
+        /// Memory the replay may use, for example 512MiB [default: a quarter of the machine's]
+        #[arg(long, env = "ALLUVIUM_MEMORY", value_name = "SIZE")]
+        memory: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum NamespaceCommand {
+    /// List the namespaces in the project's storage
+    List,
+    /// Delete a namespace: all its tables and all that is remembered about them
+    Delete {
+        /// The namespace
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}

@@ -1,0 +1,43 @@
+//! One module a command.
+
+mod init;
+mod namespace;
+mod run;
+
+use std::sync::Arc;
+
+use alluvium_core::{Result, project_schema};
+use alluvium_engine::{Engine, Stop};
+use clap::CommandFactory;
+
+use crate::args::{Args, Command, Global};
+use crate::progress::Progress;
+use crate::{context, memory, output, signals};
+
+/// Carries out what was asked. Returns the exit code.
+pub async fn dispatch(args: Args) -> Result<u8> {
+    let global = args.global;
+    match args.command {
+        Command::Init { dir } => init::init(&dir),
+        Command::Run(run) => run::run(&global, &run).await,
+        Command::Schema => {
+            output::line(&serde_json::to_string_pretty(&project_schema()).unwrap_or_default())?;
+            Ok(0)
+        }
+        Command::Namespace { command } => namespace::namespace(&global, &command).await,
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Args::command(), "alluvium", &mut std::io::stdout());
+            Ok(0)
+        }
+        _ => Ok(7),
+    }
+}
+
+/// An engine whose operations stop on Ctrl-C and SIGTERM, and the progress it reports to.
+fn engine(global: &Global, memory: Option<&str>) -> Result<(Engine, Arc<Progress>)> {
+    let stop = Stop::default();
+    let progress = Arc::new(Progress::new(global.output));
+    let engine = context::engine(global, memory::budget(memory)?, progress.clone(), stop.clone())?;
+    signals::stop_on_signal(&stop);
+    Ok((engine, progress))
+}

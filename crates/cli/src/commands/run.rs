@@ -1,0 +1,61 @@
+//! `alluvium run`.
+
+use std::time::Instant;
+
+use alluvium_core::{Error, Kind, Result};
+use alluvium_engine::{Mode, RunSummary};
+use serde_json::json;
+
+use super::engine;
+use crate::args::{Global, JobArg, Output, RunArgs};
+use crate::output;
+
+/// Runs a job. The exit code is that of the first dataset that failed.
+pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
+    match args.job {
+        JobArg::Ingest | JobArg::All => {}
+        JobArg::Mutate | JobArg::Retain | JobArg::Optimize | JobArg::Vacuum => {
+            return Err(Error::new(Kind::Unsupported, "that job is not built yet").hint("jobs that are: ingest"));
+        }
+    }
+    let started = Instant::now();
+    let mode = if args.once {
+        Mode::Once
+    } else if args.follow {
+        Mode::Follow
+    } else {
+        Mode::UntilIdle
+    };
+    let (engine, progress) = engine(global, args.memory.as_deref())?;
+    let datasets = engine.datasets(&args.datasets)?;
+    let summary = engine.ingest(&datasets, mode).await;
+    progress.clear();
+    print_summary(global.output, &summary?, started)
+}
+
+fn print_summary(format: Output, summary: &RunSummary, started: Instant) -> Result<u8> {
+    for (_, error) in &summary.failed {
+        output::print_error(error);
+    }
+    let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let outcome = &summary.outcome;
+    match format {
+        Output::Json => output::json(&json!({
+            "summary": true, "batches": summary.batches,
+            "inserted": outcome.inserted, "updated": 0, "deleted": 0, "skipped": outcome.skipped,
+            "dead_letters": outcome.dead_letters, "files_opened": 0, "files_rewritten": 0,
+            "bytes_copied": 0, "bytes_encoded": outcome.bytes,
+            "failed": summary.failed.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            "elapsed_ms": elapsed_ms,
+        }))?,
+        Output::Text if summary.batches == 0 && summary.failed.is_empty() => eprintln!("nothing to do"),
+        Output::Text => output::line(&format!(
+            "{} rows, {} dead letters in {} batches, {:.1} s",
+            output::number(outcome.inserted),
+            output::number(outcome.dead_letters),
+            output::number(summary.batches),
+            elapsed_ms as f64 / 1000.0
+        ))?,
+    }
+    Ok(summary.failed.first().map_or(0, |(_, error)| error.kind().exit_code()))
+}

@@ -1,0 +1,75 @@
+//! Shows a run while it runs: a bar on a terminal, a line or a JSON object for each batch.
+
+use std::io::{self, IsTerminal};
+use std::sync::Mutex;
+
+use alluvium_core::DatasetName;
+use alluvium_engine::{BatchReport, Observer};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+
+use crate::args::Output;
+use crate::output;
+
+/// The listener of the command line.
+pub struct Progress {
+    output: Output,
+    bar: ProgressBar,
+    records: Mutex<u64>,
+}
+
+impl Progress {
+    /// A listener; its bar is drawn only if stderr is a terminal.
+    pub fn new(output: Output) -> Self {
+        let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        if let Ok(style) =
+            ProgressStyle::with_template("{spinner} {elapsed} {binary_bytes} read at {binary_bytes_per_sec}, {msg}")
+        {
+            bar.set_style(style);
+        }
+        Self { output, bar, records: Mutex::new(0) }
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Observer for Progress {
+    fn input(&self, dataset: &DatasetName, records: u64, bytes: u64) {
+        let mut all = self.records.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *all += records;
+        self.bar.inc(bytes);
+        self.bar.set_message(format!("{} records, {dataset}", output::number(*all)));
+    }
+
+    fn warning(&self, message: &str) {
+        self.bar.suspend(|| eprintln!("warning: {message}"));
+    }
+
+    fn batch(&self, report: &BatchReport) {
+        let BatchReport { job, dataset, batch, resumed, outcome } = report;
+        let text = match self.output {
+            Output::Json => json!({
+                "job": job.name(), "dataset": dataset.0, "batch_id": batch.0,
+                "outcome": if *resumed { "resumed" } else { "committed" },
+                "inserted": outcome.inserted, "updated": 0, "deleted": 0, "skipped": outcome.skipped,
+                "dead_letters": outcome.dead_letters, "files_opened": 0, "files_rewritten": 0,
+                "bytes_copied": 0, "bytes_encoded": outcome.bytes,
+            })
+            .to_string(),
+            Output::Text => format!(
+                "{job} {dataset} batch {batch}{}: {} rows in {} files ({}), {} dead letters",
+                if *resumed { " (resumed)" } else { "" },
+                output::number(outcome.inserted),
+                output::number(outcome.files),
+                output::bytes(outcome.bytes),
+                output::number(outcome.dead_letters),
+            ),
+        };
+        // A reader of stdout that is gone ends the process inside `line`; another fault of stdout does not stop the work.
+        let _ = self.bar.suspend(|| output::line(&text));
+    }
+}

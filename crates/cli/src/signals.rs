@@ -1,0 +1,37 @@
+//! Ctrl-C and SIGTERM.
+
+use std::time::Duration;
+
+use alluvium_engine::Stop;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// After this long, what is under way is left to be resumed.
+const GRACE: Duration = Duration::from_millis(4500);
+
+/// On the first signal asks to stop at the next safe point; if that takes too long, or on a second signal, the process ends at
+/// once: the next run takes up what it left.
+pub fn stop_on_signal(stop: &Stop) {
+    let stop = stop.clone();
+    tokio::spawn(async move {
+        wait().await;
+        stop.ask();
+        eprintln!("stopping: the batch under way is finished, or left to be resumed");
+        tokio::select! {
+            () = wait() => {}
+            () = tokio::time::sleep(GRACE) => {}
+        }
+        std::process::exit(0);
+    });
+}
+
+async fn wait() {
+    match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
+        (Ok(mut interrupt), Ok(mut terminate)) => {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        }
+        _ => std::future::pending().await,
+    }
+}

@@ -1,0 +1,160 @@
+//! What every operation works with.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use alluvium_core::{ChainId, Dataset, Error, Incarnation, Job, Kind, Project, Resolver, Result, Shard, TableName, TableSpec};
+use alluvium_lake::{ChainStore, DeltaLog, Store, open_namespace, open_or_create_namespace};
+use tokio::sync::Notify;
+
+use crate::observe::Observer;
+
+/// Tells the time.
+pub trait Clock: Send + Sync {
+    /// Microseconds since 1970-01-01T00:00:00Z.
+    fn now_micros(&self) -> i64;
+
+    /// Milliseconds since 1970-01-01T00:00:00Z.
+    fn now_ms(&self) -> i64 {
+        self.now_micros().div_euclid(1000)
+    }
+}
+
+/// The machine's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now_micros(&self) -> i64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+    }
+}
+
+/// A request to stop, shared by all who may ask and all who must heed it.
+#[derive(Debug, Clone, Default)]
+pub struct Stop {
+    inner: Arc<(AtomicBool, Notify)>,
+}
+
+impl Stop {
+    /// Asks everybody to stop at the next safe point.
+    pub fn ask(&self) {
+        self.inner.0.store(true, Ordering::SeqCst);
+        self.inner.1.notify_waiters();
+    }
+
+    /// Whether somebody asked.
+    #[must_use]
+    pub fn asked(&self) -> bool {
+        self.inner.0.load(Ordering::SeqCst)
+    }
+
+    /// Returns after `time`, or as soon as somebody asks to stop.
+    pub async fn sleep(&self, time: Duration) {
+        let asked = self.inner.1.notified();
+        tokio::pin!(asked);
+        asked.as_mut().enable();
+        if !self.asked() {
+            let _either = tokio::time::timeout(time, asked).await;
+        }
+    }
+}
+
+/// How an [`Engine`] is made.
+pub struct EngineSettings {
+    /// The project.
+    pub project: Project,
+    /// The project file's directory, which relative paths start from.
+    pub directory: PathBuf,
+    /// The names of the namespace to work in.
+    pub resolver: Resolver,
+    /// The project's storage.
+    pub store: Store,
+    /// How much memory operations may use, in bytes.
+    pub memory_bytes: u64,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// The listener to progress.
+    pub observer: Arc<dyn Observer>,
+    /// The stop signal.
+    pub stop: Stop,
+}
+
+/// A project in one namespace, ready for operations.
+pub struct Engine {
+    pub(crate) project: Project,
+    pub(crate) directory: PathBuf,
+    pub(crate) resolver: Resolver,
+    pub(crate) store: Store,
+    pub(crate) memory_bytes: u64,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) stop: Stop,
+}
+
+impl Engine {
+    /// An engine over these settings. Nothing is read or written yet.
+    #[must_use]
+    pub fn new(settings: EngineSettings) -> Self {
+        let EngineSettings { project, directory, resolver, store, memory_bytes, clock, observer, stop } = settings;
+        Self { project, directory, resolver, store, memory_bytes, clock, observer, stop }
+    }
+
+    /// The project.
+    #[must_use]
+    pub fn project(&self) -> &Project {
+        &self.project
+    }
+
+    /// The datasets of these names, or all.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if the project has no such dataset.
+    pub fn datasets(&self, names: &[String]) -> Result<Vec<&Dataset>> {
+        if names.is_empty() {
+            return Ok(self.project.datasets.iter().collect());
+        }
+        names
+            .iter()
+            .map(|name| {
+                self.project.dataset(name).ok_or_else(|| {
+                    let known: Vec<&str> = self.project.datasets.iter().map(|d| d.name.0.as_str()).collect();
+                    Error::new(Kind::Invalid, format!("the project has no dataset {name:?}"))
+                        .hint(format!("its datasets are: {}", known.join(", ")))
+                })
+            })
+            .collect()
+    }
+
+    /// The namespace's incarnation, which is made if the namespace was never used.
+    pub(crate) async fn incarnation(&self) -> Result<Incarnation> {
+        open_or_create_namespace(&self.store, &self.resolver, self.clock.now_ms()).await
+    }
+
+    /// The namespace's incarnation, if it was ever used.
+    pub(crate) async fn existing_incarnation(&self) -> Result<Option<Incarnation>> {
+        open_namespace(&self.store, &self.resolver).await
+    }
+
+    /// The log of a table of the namespace.
+    pub(crate) fn log(&self, table: &TableName) -> DeltaLog {
+        DeltaLog::new(&self.store, object_store::path::Path::from(self.resolver.table(table)))
+    }
+
+    pub(crate) fn log_of(&self, spec: &TableSpec) -> DeltaLog {
+        self.log(&spec.name)
+    }
+
+    pub(crate) fn chain(&self, incarnation: &Incarnation, job: Job, dataset: &Dataset, shard: Shard) -> ChainStore {
+        let chain = ChainId { incarnation: incarnation.clone(), job, dataset: dataset.name.clone(), shard };
+        ChainStore::new(&self.store, &self.resolver, chain)
+    }
+
+    /// A path of the project file, made absolute.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.directory.join(Path::new(path))
+    }
+}

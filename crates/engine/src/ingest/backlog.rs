@@ -1,0 +1,86 @@
+//! The files that wait to be taken.
+
+use std::collections::VecDeque;
+
+use alluvium_core::{Dataset, Error, FilePlanner, FileSource, FoundFile, Kind, Result, Source, TakenPolicy, is_looked_at};
+
+use super::taken::Taken;
+use crate::engine::Engine;
+use crate::source::FileSet;
+
+/// So many file names are told one by one in a warning.
+const NAMES_TOLD: usize = 5;
+
+/// The files of a dataset's source, and where they go when they are taken.
+#[derive(Debug, Clone)]
+pub(super) struct Inbox {
+    pub(super) source: FileSource,
+    pub(super) files: FileSet,
+    pub(super) move_to: Option<FileSet>,
+}
+
+impl Inbox {
+    /// The inbox of a dataset that reads files.
+    pub(super) fn new(engine: &Engine, dataset: &Dataset) -> Result<Self> {
+        let Source::Files(source) = &dataset.source else {
+            return Err(Error::new(Kind::Unsupported, format!("dataset {}: reading from Kafka is not built yet", dataset.name))
+                .hint("use a files source for now"));
+        };
+        let files = FileSet::local(engine.path(&source.path));
+        let move_to = match &source.after {
+            TakenPolicy::Move(directory) => {
+                let target = FileSet::local(engine.path(directory));
+                if target.is_within(&files) {
+                    return Err(Error::new(
+                        Kind::Invalid,
+                        format!(
+                            "dataset {}: files would be moved to {directory}, inside their own source, and taken again",
+                            dataset.name
+                        ),
+                    )
+                    .hint("move them to a directory beside the source"));
+                }
+                Some(target)
+            }
+            TakenPolicy::Keep | TakenPolicy::Delete => None,
+        };
+        Ok(Self { source: source.clone(), files, move_to })
+    }
+
+    /// Lists what is there and was not taken, in the order in which it is to be taken, and warns of what cannot be.
+    pub(super) async fn list(&self, engine: &Engine, dataset: &Dataset, taken: &Taken) -> Result<VecDeque<FoundFile>> {
+        let mut planner = FilePlanner::new(&taken.files, taken.partial.as_ref());
+        let notes =
+            self.files.visit(None, |file| planner.see(file)).await.map_err(|e| e.context(format!("dataset {}", dataset.name)))?;
+        let warn = |text: String| engine.observer.warning(&format!("dataset {}: {text}", dataset.name));
+        if notes.missing {
+            warn(format!("the source directory {} is not there; taken as empty", self.source.path));
+        }
+        if notes.unusable_count > 0 {
+            let names: Vec<String> =
+                notes.unusable.iter().take(NAMES_TOLD).map(|u| format!("{:?} ({})", u.name, u.why)).collect();
+            warn(format!("{} files cannot be taken: {}", notes.unusable_count, names.join(", ")));
+        }
+        let plan = planner.finish().map_err(|e| Error::from(e).context(format!("dataset {}", dataset.name)))?;
+        if !plan.changed.is_empty() {
+            let names: Vec<String> = plan.changed.iter().take(NAMES_TOLD).map(|n| format!("{n:?}")).collect();
+            warn(format!(
+                "{} files changed after they were taken and are not read again: {}; give what is new in them a new name",
+                plan.changed.len(),
+                names.join(", ")
+            ));
+        }
+        Ok(plan.next.into())
+    }
+}
+
+/// Leaves in `queue`, an earlier listing, what is still to be taken after other processes went on.
+pub(super) fn still_waiting(queue: &mut VecDeque<FoundFile>, taken: &Taken) {
+    let partial = taken.partial.as_ref().map(|p| p.path.as_str());
+    queue.retain(|f| is_looked_at(&f.path) && (taken.files.get(&f.path).is_none() || partial == Some(f.path.as_str())));
+    if let Some(at) = queue.iter().position(|f| partial == Some(f.path.as_str()))
+        && let Some(file) = queue.remove(at)
+    {
+        queue.push_front(file);
+    }
+}

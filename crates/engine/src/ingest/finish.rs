@@ -1,0 +1,191 @@
+//! Carries a recorded batch through all its tables, whoever recorded it.
+
+use alluvium_core::{
+    BatchKey, BatchRecord, Dataset, DoneMark, Error, FileRange, Incarnation, Kind, RECORD_FORMAT, Range, RecordBody, Recorded,
+    Result, TableFiles, TableName, TableSpec, TakenPolicy, app_id,
+};
+use alluvium_lake::{ChainStore, Commit, Published, StageSettings, Stager};
+
+use super::backlog::Inbox;
+use super::notify::{Told, notification_rows};
+use crate::engine::Engine;
+use crate::observe::BatchReport;
+use crate::source::Removal;
+
+/// What became of a recorded batch.
+pub(super) enum Finished {
+    /// All its tables have it.
+    Done(Box<DoneMark>),
+    /// It cannot be published as recorded: it takes another attempt.
+    Amend(String),
+}
+
+/// A batch on its way through the tables.
+pub(super) struct Finishing<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) incarnation: &'a Incarnation,
+    pub(super) dataset: &'a Dataset,
+    pub(super) chain: &'a ChainStore,
+    pub(super) resumed: bool,
+}
+
+impl Finishing<'_> {
+    /// Publishes the batch to every table that does not have it yet, and marks it as done. May be repeated by anybody.
+    ///
+    /// # Errors
+    /// [`Kind::Fenced`] if the chain has gone on without us, and what publishing returns.
+    ///
+    /// # Cancel safety
+    /// Cancelled anywhere, the next who reads the chain finishes the batch.
+    pub(super) async fn finish(&self, record: &BatchRecord) -> Result<Finished> {
+        let RecordBody::Intent(recorded) = &record.body else { return Ok(Finished::Amend("it was voided".to_owned())) };
+        let app = app_id(self.chain.chain());
+        let spec = TableSpec::data(self.dataset);
+        let log = self.engine.log_of(&spec);
+        let commit = Commit {
+            app_id: &app,
+            key: record.key(),
+            adds: &recorded.data.adds,
+            removes: &recorded.data.removes,
+            decides: true,
+            now_ms: self.engine.clock.now_ms(),
+        };
+        let (key, version, committed_at_ms) = match log.publish(&commit).await? {
+            Published::Committed { version } => (record.key(), version, commit.now_ms),
+            Published::AlreadyPublished { key } => {
+                let (version, at_ms) = log.version_of(&app, key).await?;
+                (key, version, at_ms)
+            }
+            Published::Fenced { newest } => return Err(self.fenced(record.key(), newest)),
+            Published::Refused { missing } => return Ok(Finished::Amend(format!("the file {missing} is no longer live"))),
+        };
+        // The log says which attempt is real; the tables that follow are published from its record.
+        let real = if key == record.key() { None } else { Some(self.real_record(key).await?) };
+        let recorded = match real.as_ref().map(|r| &r.body) {
+            Some(RecordBody::Intent(real)) => real,
+            _ => recorded,
+        };
+        self.dead_letters(&app, key, &recorded.dead_letters).await?;
+        self.notifications(&app, key, recorded, &spec.name, version, committed_at_ms).await?;
+        let mark = DoneMark {
+            format: RECORD_FORMAT,
+            batch: key.batch,
+            attempt: key.attempt,
+            table_version: version,
+            outcome: recorded.outcome(),
+            committed_at_ms,
+        };
+        self.chain.mark_done(&mark).await?;
+        self.engine.observer.batch(&BatchReport {
+            job: self.chain.chain().job,
+            dataset: self.dataset.name.clone(),
+            batch: key.batch,
+            resumed: self.resumed,
+            outcome: mark.outcome,
+        });
+        Ok(Finished::Done(Box::new(mark)))
+    }
+
+    async fn real_record(&self, key: BatchKey) -> Result<BatchRecord> {
+        let record = self.chain.record(key).await?;
+        record.filter(|r| matches!(r.body, RecordBody::Intent(_))).ok_or_else(|| {
+            Error::new(
+                Kind::Corrupt,
+                format!("the record of batch {key} of {} is gone, though its table carries it", self.dataset.name),
+            )
+            .hint("restore _alluvium/chains from a backup of the storage")
+        })
+    }
+
+    async fn dead_letters(&self, app: &str, key: BatchKey, files: &TableFiles) -> Result<()> {
+        if files.adds.is_empty() && files.removes.is_empty() {
+            return Ok(());
+        }
+        self.follow(&TableSpec::dead_letters(), app, key, files).await
+    }
+
+    async fn notifications(
+        &self,
+        app: &str,
+        key: BatchKey,
+        recorded: &Recorded,
+        table: &TableName,
+        version: u64,
+        committed_at_ms: i64,
+    ) -> Result<()> {
+        if recorded.counts.is_empty() {
+            return Ok(());
+        }
+        let spec = TableSpec::notifications();
+        let log = self.engine.log_of(&spec);
+        let state = log.ensure(&spec, self.incarnation, app, self.engine.clock.now_ms()).await?;
+        if state.txn().and_then(alluvium_core::TxnVersion::key).is_some_and(|k| k.batch >= key.batch) {
+            return Ok(());
+        }
+        let told =
+            Told { table, version, committed_at_ms, app_name: &self.engine.project.name, job: self.chain.chain().job, key };
+        let rows = notification_rows(&told, &recorded.counts)?;
+        let settings = StageSettings {
+            chain: self.chain.chain().clone(),
+            key,
+            now_ms: self.engine.clock.now_ms(),
+            org: None,
+            files_in_flight: 1,
+        };
+        let stager = Stager::new(&log, &spec, settings);
+        let staged = tokio::task::spawn_blocking(move || stager.stage(&[rows]).map(|()| stager));
+        let stager = staged.await.map_err(|e| Error::new(Kind::Internal, "encoding notifications").source(e))??;
+        let (files, _) = stager.finish().await?;
+        self.follow(&spec, app, key, &files).await
+    }
+
+    /// Publishes to a table that follows. That it carries a later batch of the chain already means that we are old.
+    async fn follow(&self, spec: &TableSpec, app: &str, key: BatchKey, files: &TableFiles) -> Result<()> {
+        let log = self.engine.log_of(spec);
+        let now_ms = self.engine.clock.now_ms();
+        log.ensure(spec, self.incarnation, app, now_ms).await?;
+        let commit = Commit { app_id: app, key, adds: &files.adds, removes: &files.removes, decides: false, now_ms };
+        match log.publish(&commit).await? {
+            Published::Committed { .. } | Published::AlreadyPublished { .. } => Ok(()),
+            Published::Fenced { newest } => Err(self.fenced(key, newest)),
+            Published::Refused { missing } => Err(Error::new(
+                Kind::Conflict,
+                format!("table {}: the file {missing}, which batch {key} replaces, is no longer there", spec.name),
+            )
+            .hint("another program rewrote that table while the batch was under way; restore that file's version of the table")),
+        }
+    }
+
+    fn fenced(&self, key: BatchKey, newest: BatchKey) -> Error {
+        Error::new(
+            Kind::Fenced,
+            format!(
+                "dataset {}: another process has taken over; it is at batch {newest}, this one was at {key}",
+                self.dataset.name
+            ),
+        )
+        .hint("nothing is lost and nothing to do: the other process goes on")
+    }
+
+    /// Moves or deletes the files that a finished batch has taken whole. May be repeated.
+    pub(super) async fn after(&self, inbox: &Inbox, range: &Range) -> Result<()> {
+        let Range::Files(files) = range else { return Ok(()) };
+        for FileRange { path, stamp, .. } in files.iter().filter(|f| f.to.is_none()) {
+            let removal = match (&inbox.source.after, &inbox.move_to) {
+                (TakenPolicy::Keep, _) => return Ok(()),
+                (TakenPolicy::Delete, _) => inbox.files.delete(path, *stamp).await?,
+                (TakenPolicy::Move(_), Some(target)) => inbox.files.move_to(path, *stamp, target).await?,
+                (TakenPolicy::Move(_), None) => return Ok(()),
+            };
+            let why = match removal {
+                Removal::Done | Removal::AlreadyGone => continue,
+                Removal::Changed => "it was changed since",
+                Removal::Obstructed => "another file has its name there",
+            };
+            self.engine
+                .observer
+                .warning(&format!("dataset {}: the taken file {path:?} stays where it is: {why}", self.dataset.name));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,14 @@
+//! Ingest: records of the sources become rows, exactly once.
+//!
+//! One chain a dataset. Each round finishes what the chain's newest record intends, or reads the next range, stages it, records
+//! it and publishes it. Invariants: `no_lost_row`, `no_duplicate_row`, `position_never_goes_back`, `fenced`.
+
+mod backlog;
+mod dead_letters;
+mod finish;
+mod notify;
+mod read;
+mod run;
+mod taken;
+
+pub use run::{Mode, RunSummary};

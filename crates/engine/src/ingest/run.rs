@@ -1,0 +1,320 @@
+//! The rounds of a run: finish what is recorded, else take the next range.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use alluvium_core::{
+    Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, FileCursor, FoundFile, Incarnation, Job, Kind,
+    RECORD_FORMAT, Range, RecordBody, Recorded, Result, Shard, TableSpec, app_id,
+};
+use alluvium_lake::{ChainListing, ChainStore, PutNew, StageSettings, Stager};
+use tokio::runtime::Handle;
+
+use super::backlog::{Inbox, still_waiting};
+use super::dead_letters::DeadLetters;
+use super::finish::{Finished, Finishing};
+use super::read::{Read, Reading};
+use super::taken::Taken;
+use crate::engine::Engine;
+use crate::source::Decoder;
+
+/// How long a follower waits before it looks for new files again.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
+/// How many finished files may wait to be put.
+const FILES_IN_FLIGHT: usize = 16;
+
+/// When a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// When nothing is left that was there at the start.
+    #[default]
+    UntilIdle,
+    /// After one batch a dataset.
+    Once,
+    /// When it is stopped.
+    Follow,
+}
+
+/// What a run did.
+#[derive(Debug, Default)]
+pub struct RunSummary {
+    /// Batches finished.
+    pub batches: u64,
+    /// What they did together.
+    pub outcome: BatchOutcome,
+    /// The datasets that failed, and why. The others went on.
+    pub failed: Vec<(String, Error)>,
+}
+
+/// One dataset's part in a run.
+struct Ingest<'a> {
+    engine: &'a Engine,
+    dataset: &'a Dataset,
+    incarnation: Incarnation,
+    chain: ChainStore,
+    inbox: Inbox,
+    taken: Taken,
+    /// What is still to be taken; `None` before the first listing.
+    queue: Option<VecDeque<FoundFile>>,
+    prepared: bool,
+}
+
+/// What a round did.
+enum Round {
+    /// A batch was finished.
+    Batch(BatchOutcome),
+    /// Another process was quicker with the record: look again.
+    Again,
+    /// There is nothing to take.
+    Idle,
+    /// The user asked to stop.
+    Stopped,
+}
+
+impl Engine {
+    /// Takes in what the sources of `datasets` hold. The datasets take turns, a batch each; one that fails does not stop the
+    /// others.
+    ///
+    /// # Errors
+    /// Only what concerns all datasets, such as a namespace that is being deleted; the rest is in [`RunSummary::failed`].
+    ///
+    /// # Cancel safety
+    /// Cancelled anywhere, the next run goes on where this one was.
+    pub async fn ingest(&self, datasets: &[&Dataset], mode: Mode) -> Result<RunSummary> {
+        let incarnation = self.incarnation().await?;
+        let mut summary = RunSummary::default();
+        let mut turns: VecDeque<Ingest<'_>> = VecDeque::new();
+        for dataset in datasets {
+            match Ingest::new(self, dataset, &incarnation) {
+                Ok(ingest) => turns.push_back(ingest),
+                Err(e) => summary.failed.push((dataset.name.0.clone(), e)),
+            }
+        }
+        let mut idle = 0;
+        while let Some(mut ingest) = turns.pop_front() {
+            if self.stop.asked() {
+                break;
+            }
+            match ingest.round().await {
+                Ok(Round::Batch(outcome)) => {
+                    summary.batches += 1;
+                    add(&mut summary.outcome, &outcome);
+                    idle = 0;
+                    if mode != Mode::Once {
+                        turns.push_back(ingest);
+                    }
+                }
+                Ok(Round::Again) => turns.push_back(ingest),
+                Ok(Round::Idle) if mode == Mode::Follow => {
+                    ingest.queue = None;
+                    turns.push_back(ingest);
+                    idle += 1;
+                    if idle >= turns.len() {
+                        idle = 0;
+                        self.stop.sleep(FOLLOW_INTERVAL).await;
+                    }
+                }
+                Ok(Round::Idle | Round::Stopped) => {}
+                Err(e) => summary.failed.push((ingest.dataset.name.0.clone(), e)),
+            }
+        }
+        Ok(summary)
+    }
+}
+
+impl<'a> Ingest<'a> {
+    fn new(engine: &'a Engine, dataset: &'a Dataset, incarnation: &Incarnation) -> Result<Self> {
+        Ok(Self {
+            engine,
+            dataset,
+            inbox: Inbox::new(engine, dataset)?,
+            chain: engine.chain(incarnation, Job::Ingest, dataset, Shard::WHOLE),
+            incarnation: incarnation.clone(),
+            taken: Taken::new(),
+            queue: None,
+            prepared: false,
+        })
+    }
+
+    fn finishing(&self, resumed: bool) -> Finishing<'_> {
+        Finishing { engine: self.engine, incarnation: &self.incarnation, dataset: self.dataset, chain: &self.chain, resumed }
+    }
+
+    async fn round(&mut self) -> Result<Round> {
+        let listing = self.chain.listing().await?;
+        let Some(newest) = listing.newest() else {
+            return self.next_batch(&listing, BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST }).await;
+        };
+        if !listing.done.contains(&newest.batch) {
+            return self.resume(&listing, newest).await;
+        }
+        self.next_batch(&listing, BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }).await
+    }
+
+    /// Finishes the batch of the chain's newest record.
+    async fn resume(&mut self, listing: &ChainListing, newest: BatchKey) -> Result<Round> {
+        let record = self.record(newest).await?;
+        self.prepare().await?;
+        match self.finishing(true).finish(&record).await? {
+            Finished::Done(mark) => {
+                if let RecordBody::Intent(recorded) = &record.body {
+                    self.finishing(true).after(&self.inbox, &recorded.range).await?;
+                }
+                Ok(Round::Batch(mark.outcome))
+            }
+            Finished::Amend(why) => {
+                let attempt = newest.attempt.next().ok_or_else(|| {
+                    Error::new(Kind::Internal, format!("batch {newest} of {} was attempted too often: {why}", self.dataset.name))
+                })?;
+                let key = BatchKey { batch: newest.batch, attempt };
+                match self.earlier_intent(listing, newest).await? {
+                    // The range is fixed, and what was staged for it is still there: the same intent under another key.
+                    Some(intent) => self.write(BatchRecord { attempt, ..intent }).await,
+                    None => self.next_batch(listing, key).await,
+                }
+            }
+        }
+    }
+
+    async fn record(&self, key: BatchKey) -> Result<BatchRecord> {
+        self.chain.record(key).await?.ok_or_else(|| {
+            Error::new(Kind::Unavailable, format!("the record of batch {key} of {} was listed and is gone", self.dataset.name))
+                .hint("run again")
+        })
+    }
+
+    async fn earlier_intent(&self, listing: &ChainListing, key: BatchKey) -> Result<Option<BatchRecord>> {
+        for attempt in listing.records.get(&key.batch).into_iter().flatten().filter(|a| **a < key.attempt) {
+            let record = self.record(BatchKey { attempt: *attempt, ..key }).await?;
+            if matches!(record.body, RecordBody::Intent(_)) {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes a record and finishes its batch.
+    async fn write(&mut self, record: BatchRecord) -> Result<Round> {
+        if self.chain.write(&record).await? == PutNew::Exists {
+            return Ok(Round::Again);
+        }
+        let Finished::Done(mark) = self.finishing(false).finish(&record).await? else { return Ok(Round::Again) };
+        if let RecordBody::Intent(recorded) = &record.body {
+            self.finishing(false).after(&self.inbox, &recorded.range).await?;
+        }
+        Ok(Round::Batch(mark.outcome))
+    }
+
+    /// Makes the table, or lets it follow the declaration, once a run.
+    async fn prepare(&mut self) -> Result<()> {
+        if self.prepared {
+            return Ok(());
+        }
+        let spec = TableSpec::data(self.dataset);
+        let app = app_id(self.chain.chain());
+        self.engine.log_of(&spec).ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        self.prepared = true;
+        Ok(())
+    }
+
+    /// Reads the next range, stages it, records it and finishes it.
+    async fn next_batch(&mut self, listing: &ChainListing, key: BatchKey) -> Result<Round> {
+        let finished = BatchNumber(key.batch.0 - 1);
+        let first = !self.prepared;
+        if finished > self.taken.up_to || first {
+            self.taken.catch_up(&self.chain, listing, finished).await?;
+            if first && let Some(range) = self.last_range(listing, finished).await? {
+                // A process that died after its last batch may have left the batch's files where they were.
+                self.finishing(true).after(&self.inbox, &range).await?;
+            }
+            self.taken.fold(&self.chain, listing).await?;
+            if let Some(queue) = &mut self.queue {
+                still_waiting(queue, &self.taken);
+            }
+        }
+        self.prepare().await?;
+        if self.queue.is_none() {
+            self.queue = Some(self.inbox.list(self.engine, self.dataset, &self.taken).await?);
+        }
+        if self.queue.as_ref().is_none_or(VecDeque::is_empty) {
+            return Ok(Round::Idle);
+        }
+        let Some(record) = self.stage(key).await? else {
+            return Ok(if self.engine.stop.asked() { Round::Stopped } else { Round::Idle });
+        };
+        self.write(record).await
+    }
+
+    async fn last_range(&self, listing: &ChainListing, batch: BatchNumber) -> Result<Option<Range>> {
+        if batch.0 == 0 || !listing.records.contains_key(&batch) {
+            return Ok(None);
+        }
+        let above = BatchKey { batch, attempt: Attempt::MAX };
+        Ok(self.earlier_intent(listing, above).await?.and_then(|r| match r.body {
+            RecordBody::Intent(recorded) => Some(recorded.range),
+            RecordBody::Void => None,
+        }))
+    }
+
+    /// Reads and stages a batch; `None` if there was nothing to read, or the user asked to stop.
+    async fn stage(&mut self, key: BatchKey) -> Result<Option<BatchRecord>> {
+        let spec = TableSpec::data(self.dataset);
+        let staged_at_micros = self.engine.clock.now_micros();
+        let settings = |org: Option<String>| StageSettings {
+            chain: self.chain.chain().clone(),
+            key,
+            now_ms: staged_at_micros.div_euclid(1000),
+            org,
+            files_in_flight: FILES_IN_FLIGHT,
+        };
+        let rows = Stager::new(&self.engine.log_of(&spec), &spec, settings(Some(self.dataset.org.clone())));
+        let letters_spec = TableSpec::dead_letters();
+        let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None));
+        let mut refused = DeadLetters::new(letters, self.dataset.name.clone(), key, staged_at_micros, self.engine.memory_bytes);
+        let first_from: Option<FileCursor> = self.taken.partial.as_ref().and_then(|p| p.to);
+        let queue = self.queue.as_mut().ok_or_else(|| Error::new(Kind::Internal, "reading a batch before listing"))?;
+        let decoder = Decoder::new(self.dataset);
+        let runtime = Handle::current();
+        let read: Read = tokio::task::block_in_place(|| {
+            Reading {
+                dataset: self.dataset,
+                inbox: &self.inbox,
+                decoder: &decoder,
+                rows: &rows,
+                refused: &mut refused,
+                memory_bytes: self.engine.memory_bytes,
+                staged_at_micros,
+                stop: &self.engine.stop,
+                observer: self.engine.observer.as_ref(),
+                runtime: &runtime,
+            }
+            .read(queue, first_from)
+        })?;
+        if read.stopped || read.ranges.is_empty() {
+            return Ok(None);
+        }
+        let letters = tokio::task::block_in_place(|| refused.into_stager())?;
+        let (data, counts) = rows.finish().await?;
+        let (dead_letters, _) = letters.finish().await?;
+        if let Some(unfinished) = read.ranges.last().filter(|r| r.to.is_some()) {
+            let file = FoundFile { path: unfinished.path.clone(), size: unfinished.size, stamp: unfinished.stamp };
+            queue.push_front(file);
+        }
+        let recorded = Recorded { range: Range::Files(read.ranges), data, dead_letters, counts, skipped: 0, staged_at_micros };
+        Ok(Some(BatchRecord {
+            format: RECORD_FORMAT,
+            chain: self.chain.chain().clone(),
+            batch: key.batch,
+            attempt: key.attempt,
+            body: RecordBody::Intent(Box::new(recorded)),
+        }))
+    }
+}
+
+fn add(sum: &mut BatchOutcome, one: &BatchOutcome) {
+    sum.inserted += one.inserted;
+    sum.dead_letters += one.dead_letters;
+    sum.skipped += one.skipped;
+    sum.files += one.files;
+    sum.bytes += one.bytes;
+}

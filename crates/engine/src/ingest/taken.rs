@@ -1,0 +1,127 @@
+//! What a chain has taken from its source so far, and where it goes on.
+
+use alluvium_core::{
+    BatchKey, BatchNumber, BatchSpan, ChainFile, Error, FileRange, Kind, Range, RecordBody, Recorded, Result, Segment,
+    StoredSegment, TakenFiles, cover_segments, decode_segment, encode_segment, plan_segment,
+};
+use alluvium_lake::{ChainListing, ChainStore};
+use bytes::Bytes;
+
+/// Finished batches whose records are kept although a segment has their names.
+const RECORDS_KEPT: u64 = 64;
+
+/// The files taken by the batches up to one, and the rest of the last file if that batch ended within it.
+#[derive(Debug, Clone)]
+pub(super) struct Taken {
+    pub(super) files: TakenFiles,
+    pub(super) partial: Option<FileRange>,
+    /// The batch up to which this is known; 0 before the first.
+    pub(super) up_to: BatchNumber,
+    /// The names since the last stored segment.
+    names_since_segment: u64,
+    segments: Vec<StoredSegment>,
+    loaded: bool,
+}
+
+impl Taken {
+    /// Before the first batch is known.
+    pub(super) fn new() -> Self {
+        Self {
+            files: TakenFiles::new(),
+            partial: None,
+            up_to: BatchNumber(0),
+            names_since_segment: 0,
+            segments: Vec::new(),
+            loaded: false,
+        }
+    }
+
+    /// Learns what the batches up to `newest`, all finished, have taken.
+    pub(super) async fn catch_up(&mut self, chain: &ChainStore, listing: &ChainListing, newest: BatchNumber) -> Result<()> {
+        let mut from = self.up_to;
+        if !self.loaded {
+            let spans: Vec<BatchSpan> = listing.taken.clone();
+            let cover = cover_segments(&spans, newest);
+            for span in &cover.segments {
+                let segment = self.segment(chain, *span).await?;
+                self.segments.push(StoredSegment { span: *span, names: segment.names() });
+                self.files.absorb(segment);
+                from = from.max(span.to);
+            }
+            self.loaded = true;
+        }
+        for batch in from.0 + 1..=newest.0 {
+            let recorded = range_of(chain, listing, BatchNumber(batch)).await?;
+            self.note(&recorded);
+        }
+        if newest > self.up_to {
+            self.partial = match range_of(chain, listing, newest).await?.range {
+                Range::Files(files) => files.into_iter().next_back().filter(|f| f.to.is_some()),
+                Range::DeadLetters { .. } => None,
+            };
+            self.up_to = newest;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, recorded: &Recorded) {
+        if let Range::Files(files) = &recorded.range {
+            self.files.insert_batch(files.iter().map(|f| (f.path.as_str(), f.stamp)));
+            self.names_since_segment += files.len() as u64;
+        }
+    }
+
+    async fn segment(&self, chain: &ChainStore, span: BatchSpan) -> Result<Segment> {
+        let bytes = chain.taken_segment(span).await?.ok_or_else(|| {
+            Error::new(Kind::Unavailable, format!("reading which files batches up to {} took: the segment is gone", span.to))
+                .hint("another process may just have merged it: run again")
+        })?;
+        decode_segment(&bytes).map_err(|e| e.context(format!("the files taken up to batch {}", span.to)))
+    }
+
+    /// Stores the names of many batches in one file when it is worth it, and drops the records it stands for.
+    pub(super) async fn fold(&mut self, chain: &ChainStore, listing: &ChainListing) -> Result<()> {
+        let Some(plan) = plan_segment(&self.segments, self.up_to, self.names_since_segment) else { return Ok(()) };
+        let mut names = TakenFiles::new();
+        for span in &plan.merges {
+            names.absorb(self.segment(chain, *span).await?);
+        }
+        for batch in plan.records.from.0 + 1..=plan.records.to.0 {
+            if let Range::Files(files) = range_of(chain, listing, BatchNumber(batch)).await?.range {
+                names.insert_batch(files.iter().map(|f| (f.path.as_str(), f.stamp)));
+            }
+        }
+        let segment = names.into_segment(plan.span);
+        let stored = StoredSegment { span: plan.span, names: segment.names() };
+        chain.write_taken_segment(plan.span, Bytes::from(encode_segment(&segment))).await?;
+        self.segments.retain(|s| !plan.replaces.contains(&s.span));
+        self.segments.push(stored);
+        self.names_since_segment = 0;
+        for span in plan.replaces {
+            chain.delete_taken_segment(span).await?;
+        }
+        let keep_from = plan.span.to.0.saturating_sub(RECORDS_KEPT);
+        for (batch, attempts) in listing.records.range(..BatchNumber(keep_from)) {
+            for attempt in attempts {
+                chain.delete(ChainFile::Record(BatchKey { batch: *batch, attempt: *attempt })).await?;
+            }
+        }
+        for batch in listing.done.range(..BatchNumber(keep_from)) {
+            chain.delete(ChainFile::Done(*batch)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What some attempt at the batch recorded; all attempts have the same range.
+async fn range_of(chain: &ChainStore, listing: &ChainListing, batch: BatchNumber) -> Result<Recorded> {
+    for attempt in listing.records.get(&batch).into_iter().flatten() {
+        if let Some(record) = chain.record(BatchKey { batch, attempt: *attempt }).await?
+            && let RecordBody::Intent(recorded) = record.body
+        {
+            return Ok(*recorded);
+        }
+    }
+    Err(Error::new(Kind::Corrupt, format!("the record of batch {batch} of {} is gone", chain.chain().dataset))
+        .hint("restore _alluvium/chains from a backup of the storage"))
+}

@@ -1,0 +1,64 @@
+//! Namespaces as a whole: which there are, and the end of one.
+
+use alluvium_core::{Error, Incarnation, Job, Kind, Result, Shard};
+use alluvium_lake::{Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace};
+
+use crate::engine::Engine;
+
+impl Engine {
+    /// The namespaces in the project's storage.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed.
+    pub async fn namespaces(&self) -> Result<Vec<String>> {
+        list_namespaces(&self.store).await
+    }
+
+    /// What deleting this engine's namespace would remove.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] if it was never used, [`Kind::Conflict`] if a batch is under way in it.
+    pub async fn check_namespace_deletable(&self) -> Result<Owned> {
+        let owned = namespace_owns(&self.store, &self.resolver).await?;
+        if owned.objects == 0 {
+            return Err(Error::new(Kind::NotFound, format!("there is no namespace {}", self.resolver.namespace()))
+                .hint("see: alluvium namespace list"));
+        }
+        match open_namespace(&self.store, &self.resolver).await {
+            Ok(Some(incarnation)) => self.refuse_while_running(&incarnation).await?,
+            // A deletion that was interrupted is finished.
+            Ok(None) => {}
+            Err(e) if e.kind() == Kind::Conflict => {}
+            Err(e) => return Err(e),
+        }
+        Ok(owned)
+    }
+
+    async fn refuse_while_running(&self, incarnation: &Incarnation) -> Result<()> {
+        for dataset in &self.project.datasets {
+            for shard in [Shard::WHOLE, Shard::REPLAY] {
+                let listing = self.chain(incarnation, Job::Ingest, dataset, shard).listing().await?;
+                if let Some(newest) = listing.newest().filter(|k| !listing.done.contains(&k.batch)) {
+                    return Err(Error::new(
+                        Kind::Conflict,
+                        format!("batch {newest} of dataset {} is under way in namespace {}", dataset.name, self.resolver.namespace()),
+                    )
+                    .hint("stop the processes that work there; a batch that a dead process left is finished by: alluvium run ingest"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes this engine's namespace: exactly what it owns. May be repeated until it succeeds.
+    ///
+    /// # Errors
+    /// As [`Engine::check_namespace_deletable`]; [`Kind::Unavailable`] if the store failed: delete again.
+    ///
+    /// # Cancel safety
+    /// Cancelled anywhere, the namespace stays marked as being deleted until another deletion ends.
+    pub async fn delete_namespace(&self) -> Result<Owned> {
+        self.check_namespace_deletable().await?;
+        delete_namespace(&self.store, &self.resolver).await
+    }
+}
