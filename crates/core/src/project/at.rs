@@ -10,9 +10,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use super::decode::{LOCATED, refuse};
-use super::problem::Place;
+use super::problem::{Place, suggest};
 use crate::dataset::TakenPolicy;
-use crate::types::DataType;
+use crate::types::{DataType, TypeParseError};
 use crate::units::{parse_duration, parse_size};
 
 /// A value and where it stands.
@@ -223,17 +223,21 @@ macro_rules! text {
         #[derive(Debug, Clone, PartialEq)]
         pub(super) struct $name(pub $inner);
 
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
+        impl<'de> FromLocated<'de> for $name {
+            fn from_located<A: SeqAccess<'de>>(facts: Facts, seq: &mut A) -> Result<Self, A::Error> {
+                // What is no scalar is refused by asking it for text.
+                let text = if facts.scalar { facts.spelling } else { part(seq)? };
                 let parsed: Result<$inner, (String, String)> = $parse(&text);
                 parsed.map(Self).map_err(|(message, hint)| refuse(message, hint))
             }
         }
 
-        text!(schema $name, $schema);
-    };
-    (schema $name:ident, $schema:tt) => {
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                located(deserializer)
+            }
+        }
+
         impl JsonSchema for $name {
             fn inline_schema() -> bool {
                 true
@@ -285,9 +289,41 @@ fn word_or_duration(text: &str, word: &str) -> Result<Option<Duration>, (String,
 text!(
     /// A type as Delta spells it.
     TypeText(DataType),
-    |text: &str| text.parse().map_err(|e: crate::types::TypeParseError| (e.0, "put types that hold commas or colons in quotes".to_owned())),
+data_type,
     { "type": "string", "examples": ["string", "long", "timestamp", "decimal(10,2)", "struct<a: string, b: long>", "array<string>"] }
 );
+
+const TYPES: [&str; 15] = [
+    "string",
+    "long",
+    "integer",
+    "short",
+    "byte",
+    "double",
+    "float",
+    "boolean",
+    "date",
+    "timestamp",
+    "binary",
+    "decimal(p,s)",
+    "struct<name: type>",
+    "array<type>",
+    "map<type, type>",
+];
+
+fn data_type(text: &str) -> Result<DataType, (String, String)> {
+    text.parse().map_err(|e: TypeParseError| {
+        let known = TYPES.map(|t| t.split(['<', '(']).next().unwrap_or(t));
+        let word = text.split(['<', '(']).next().unwrap_or(text).trim();
+        if known.contains(&word) || text.contains(['<', '(']) {
+            return (
+                e.0,
+                "write it as in \"decimal(10,2)\", \"struct<a: string, b: long>\" or \"map<string, long>\", in quotes".to_owned(),
+            );
+        }
+        (format!("{text:?} is not a type"), suggest(word, known, "the types are"))
+    })
+}
 
 text!(
     /// What becomes of a file that was taken in.
@@ -316,20 +352,9 @@ text!(
     { "type": "string", "pattern": "^[^.]+([.][^.]+)*$" }
 );
 
-/// A size in bytes, such as `64MiB` or a bare number.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct SizeText(pub u64);
-
-impl<'de> FromLocated<'de> for SizeText {
-    fn from_located<A: SeqAccess<'de>>(facts: Facts, _seq: &mut A) -> Result<Self, A::Error> {
-        parse_size(&facts.spelling).map(Self).map_err(|e| refuse(e.message(), e.hint()))
-    }
-}
-
-impl<'de> Deserialize<'de> for SizeText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        located(deserializer)
-    }
-}
-
-text!(schema SizeText, { "type": ["string", "integer"], "minimum": 1, "pattern": "^[0-9]+(B|KiB|MiB|GiB)?$" });
+text!(
+    /// A size in bytes, such as `64MiB` or a bare number.
+    SizeText(u64),
+    |text| parse_size(text).map_err(|e| (e.message().to_owned(), e.hint().to_owned())),
+    { "type": ["string", "integer"], "minimum": 1, "pattern": "^[0-9]+(B|KiB|MiB|GiB)?$" }
+);

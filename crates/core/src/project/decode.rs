@@ -18,6 +18,19 @@ pub(super) const LOCATED: &str = "$located";
 const HINT: &str = "\nhint: ";
 const MAX_PROBLEMS: usize = 100;
 
+const TRUTH: &str = "true or false";
+const NUMBER: &str = "a whole number, 0 or more";
+const LIST: &str = "a list";
+const MAPPING: &str = "a mapping of keys to values";
+const WORD: &str = "a word";
+const EXAMPLES: [(&str, &str); 5] = [
+    (TRUTH, "write true or false, without quotes"),
+    (NUMBER, "write digits only, without quotes"),
+    (LIST, "write [a, b], or - and an item on lines of their own"),
+    (MAPPING, "write { key: value }, or keys on lines of their own, indented"),
+    (WORD, "write one word"),
+];
+
 /// What was read, what was wrong, and the keys whose values had to be left out.
 pub(super) struct Decoded<T> {
     pub value: Option<T>,
@@ -48,13 +61,17 @@ pub(super) fn refuse<E: de::Error>(message: impl fmt::Display, hint: impl fmt::D
 }
 
 /// What was found so far.
-#[derive(Default)]
 pub(super) struct Notes {
     problems: RefCell<Vec<Problem>>,
     broken: RefCell<BTreeSet<String>>,
 }
 
 impl Notes {
+    /// Notes that begin with values known to be broken.
+    pub(super) fn new(broken: BTreeSet<String>) -> Self {
+        Self { broken: RefCell::new(broken), problems: RefCell::default() }
+    }
+
     fn add(&self, problem: Problem) {
         let mut problems = self.problems.borrow_mut();
         if !problems.contains(&problem) {
@@ -95,9 +112,9 @@ impl de::Error for DecodeError {
             Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) => {
                 ("a number", "put it in quotes if it is text")
             }
-            Unexpected::Unit => ("nothing", ""),
-            Unexpected::Seq => ("a list", ""),
-            Unexpected::Map => ("a mapping", ""),
+            Unexpected::Unit => ("nothing", "write a value, or leave the key out"),
+            Unexpected::Seq => ("a list", "write one value"),
+            Unexpected::Map => ("a mapping", "write one value"),
             _ => ("text", ""),
         };
         refuse(format!("expected {expected}, found {found}"), hint)
@@ -188,8 +205,8 @@ impl<'de> Decoder<'de> {
             Body::Scalar { .. } => Unexpected::Str(""),
         };
         let mut error = <DecodeError as de::Error>::invalid_type(found, &expected);
-        if let (DecodeError::New { hint, .. }, false) = (&mut error, expected == "text") {
-            hint.clear();
+        if let (DecodeError::New { hint, .. }, Some((_, example))) = (&mut error, EXAMPLES.iter().find(|(e, _)| *e == expected)) {
+            (*example).clone_into(hint);
         }
         self.guard(Err(error))
     }
@@ -244,14 +261,14 @@ impl<'de> Deserializer<'de> for Decoder<'de> {
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.plain() {
             Some(Plain::Bool(value)) => self.guard(visitor.visit_bool(value)),
-            _ => self.mismatch("true or false"),
+            _ => self.mismatch(TRUTH),
         }
     }
 
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.plain() {
             Some(Plain::Unsigned(value)) => self.guard(visitor.visit_u64(value)),
-            _ => self.mismatch("a whole number, 0 or more"),
+            _ => self.mismatch(NUMBER),
         }
     }
 
@@ -268,13 +285,13 @@ impl<'de> Deserializer<'de> for Decoder<'de> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        let Body::List(items) = &self.node.body else { return self.mismatch("a list") };
+        let Body::List(items) = &self.node.body else { return self.mismatch(LIST) };
         let result = visitor.visit_seq(Items { decoder: &self, items: items.iter().enumerate() });
         self.guard(result)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        let Body::Mapping(entries) = &self.node.body else { return self.mismatch("a mapping of keys to values") };
+        let Body::Mapping(entries) = &self.node.body else { return self.mismatch(MAPPING) };
         let result = visitor.visit_map(Entries { decoder: &self, entries: entries.iter(), known: None, value: None });
         self.guard(result)
     }
@@ -285,7 +302,7 @@ impl<'de> Deserializer<'de> for Decoder<'de> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        let Body::Mapping(entries) = &self.node.body else { return self.mismatch("a mapping of keys to values") };
+        let Body::Mapping(entries) = &self.node.body else { return self.mismatch(MAPPING) };
         let result = visitor.visit_map(Entries { decoder: &self, entries: entries.iter(), known: Some(fields), value: None });
         self.guard(result)
     }
@@ -296,7 +313,7 @@ impl<'de> Deserializer<'de> for Decoder<'de> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        let Body::Scalar { text, .. } = &self.node.body else { return self.mismatch("a word") };
+        let Body::Scalar { text, .. } = &self.node.body else { return self.mismatch(WORD) };
         if variants.contains(&text.as_str()) {
             return self.guard(visitor.visit_enum(text.as_str().into_deserializer()));
         }
@@ -347,7 +364,8 @@ impl<'de> SeqAccess<'de> for Items<'_, 'de> {
         for (i, node) in self.items.by_ref() {
             let path = format!("{}[{i}]", self.decoder.path);
             if !self.decoder.is_broken(&path) {
-                return seed.deserialize(Decoder { node, key: None, path, notes: self.decoder.notes }).map(Some);
+                let item = Decoder { node, key: None, path, notes: self.decoder.notes };
+                return item.clone().guard(seed.deserialize(item)).map(Some);
             }
         }
         Ok(None)
@@ -385,6 +403,6 @@ impl<'de> MapAccess<'de> for Entries<'_, 'de> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
         let value = self.value.take().expect("serde asks for a key before its value");
-        seed.deserialize(value)
+        value.clone().guard(seed.deserialize(value))
     }
 }
