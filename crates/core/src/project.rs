@@ -12,6 +12,7 @@ mod decode;
 mod node;
 mod problem;
 mod raw;
+mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

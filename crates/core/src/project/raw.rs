@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub(super) use self::later::{RawErase, RawLeases, RawMaintenance, RawRequests};
-use super::at::{AfterText, At, DurationText, Entries, PathText, Setting, Short, SizeText, TypeText};
+use super::at::{At, Entries, Setting, Short};
+use super::text::{AfterText, DurationText, PathText, SizeText, TypeText};
 use crate::dataset::{Durability, FileFormat, TimeUnit};
 
 /// The project file of Alluvium, `alluvium.yaml`.

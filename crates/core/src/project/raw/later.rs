@@ -6,7 +6,8 @@ use serde::Deserialize;
 
 use super::RawKafka;
 use crate::dataset::FileFormat;
-use crate::project::at::{AfterText, At, DurationOrForever, DurationOrUnknown, DurationText};
+use crate::project::at::At;
+use crate::project::text::{AfterText, DurationOrForever, DurationOrUnknown, DurationText};
 
 /// Requests to change or erase rows.
 #[derive(Debug, Deserialize, JsonSchema)]
