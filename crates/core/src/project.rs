@@ -12,6 +12,7 @@ mod decode;
 mod node;
 mod problem;
 mod raw;
+mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -55,19 +56,19 @@ impl Project {
     /// # Errors
     /// Everything that is wrong with the file.
     pub fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ProjectErrors> {
-        let mut problems = Vec::new();
-        let root = match node::read(text, env, &mut problems) {
+        let (mut problems, mut broken) = (Vec::new(), BTreeSet::new());
+        let root = match node::read(text, env, &mut problems, &mut broken) {
             Ok(root) => root,
             Err(problem) => {
                 problems.push(problem);
                 return Err(ProjectErrors::new(problems));
             }
         };
-        let notes = Notes::default();
+        let notes = Notes::new(broken);
         let Decoded { value, problems: refused, broken } = decode::decode::<RawProject>(&root, &notes);
         problems.extend(refused);
         let Some(raw) = value else { return Err(ProjectErrors::new(problems)) };
-        let checked = check::check(raw, &broken);
+        let checked = check::check(raw, &broken, &problems);
         problems.extend(checked.problems);
         if problems.is_empty() { Ok(checked.project) } else { Err(ProjectErrors::new(problems)) }
     }

@@ -1,19 +1,15 @@
-//! Building blocks of the declarations: values with their place, short forms, entries in order, and texts with a grammar.
+//! Building blocks of the declarations: values with their place, short forms, and entries in order.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
-use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use super::decode::{LOCATED, refuse};
 use super::problem::Place;
-use crate::dataset::TakenPolicy;
-use crate::types::DataType;
-use crate::units::{parse_duration, parse_size};
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
@@ -23,10 +19,10 @@ pub(super) struct At<T> {
 }
 
 /// What the decoder tells of a value beside the value.
-struct Facts {
-    place: Place,
-    scalar: bool,
-    spelling: String,
+pub(super) struct Facts {
+    pub place: Place,
+    pub scalar: bool,
+    pub spelling: String,
 }
 
 impl Facts {
@@ -36,14 +32,15 @@ impl Facts {
     }
 }
 
-fn part<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(seq: &mut A) -> Result<T, A::Error> {
+/// The next part of a located value; after the facts it is the value itself.
+pub(super) fn part<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(seq: &mut A) -> Result<T, A::Error> {
     seq.next_element()?.ok_or_else(|| A::Error::custom("a project file is read with its places"))
 }
 
 struct Located<T>(PhantomData<T>);
 
 /// What is made of a located value.
-trait FromLocated<'de>: Sized {
+pub(super) trait FromLocated<'de>: Sized {
     fn from_located<A: SeqAccess<'de>>(facts: Facts, seq: &mut A) -> Result<Self, A::Error>;
 }
 
@@ -60,7 +57,8 @@ impl<'de, T: FromLocated<'de>> Visitor<'de> for Located<T> {
     }
 }
 
-fn located<'de, T: FromLocated<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+/// Asks the deserializer for a value together with what is known of it.
+pub(super) fn located<'de, T: FromLocated<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     deserializer.deserialize_newtype_struct(LOCATED, Located(PhantomData))
 }
 
@@ -215,121 +213,3 @@ impl JsonSchema for Setting {
         json_schema!({ "type": ["string", "number", "boolean"] })
     }
 }
-
-/// A type whose text has a grammar of its own: read from text, described by a pattern.
-macro_rules! text {
-    ($(#[$doc:meta])* $name:ident($inner:ty), $parse:expr, $schema:tt) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq)]
-        pub(super) struct $name(pub $inner);
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                let parsed: Result<$inner, (String, String)> = $parse(&text);
-                parsed.map(Self).map_err(|(message, hint)| refuse(message, hint))
-            }
-        }
-
-        text!(schema $name, $schema);
-    };
-    (schema $name:ident, $schema:tt) => {
-        impl JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!($schema)
-            }
-        }
-    };
-}
-
-const DURATION: &str = "^[0-9]+(ms|s|m|h|d)$";
-
-fn duration(text: &str) -> Result<Duration, (String, String)> {
-    parse_duration(text).map_err(|e| (e.message().to_owned(), e.hint().to_owned()))
-}
-
-text!(
-    /// A duration such as `30d`.
-    DurationText(Duration), duration, { "type": "string", "pattern": DURATION }
-);
-
-text!(
-    /// A duration, or `None` for the word `forever`.
-    DurationOrForever(Option<Duration>),
-    |text| word_or_duration(text, "forever"),
-    { "anyOf": [{ "const": "forever" }, { "type": "string", "pattern": DURATION }] }
-);
-
-text!(
-    /// A duration, or `None` for the word `unknown`.
-    DurationOrUnknown(Option<Duration>),
-    |text| word_or_duration(text, "unknown"),
-    { "anyOf": [{ "const": "unknown" }, { "type": "string", "pattern": DURATION }] }
-);
-
-fn word_or_duration(text: &str, word: &str) -> Result<Option<Duration>, (String, String)> {
-    if text == word {
-        return Ok(None);
-    }
-    duration(text).map(Some).map_err(|(message, hint)| (message, format!("{hint}; or write {word}")))
-}
-
-text!(
-    /// A type as Delta spells it.
-    TypeText(DataType),
-    |text: &str| text.parse().map_err(|e: crate::types::TypeParseError| (e.0, "put types that hold commas or colons in quotes".to_owned())),
-    { "type": "string", "examples": ["string", "long", "timestamp", "decimal(10,2)", "struct<a: string, b: long>", "array<string>"] }
-);
-
-text!(
-    /// What becomes of a file that was taken in.
-    AfterText(TakenPolicy),
-    |text: &str| match text {
-        "keep" => Ok(TakenPolicy::Keep),
-        "delete" => Ok(TakenPolicy::Delete),
-        _ => match text.strip_prefix("move:").map(str::trim) {
-            Some("") | None => Err((format!("{text:?} is not known here"), "write keep, delete, or move:DIR with a directory".to_owned())),
-            Some(directory) => Ok(TakenPolicy::Move(directory.to_owned())),
-        },
-    },
-    { "type": "string", "pattern": "^(keep|delete|move:.+)$" }
-);
-
-text!(
-    /// A dotted path into nested input.
-    PathText(Vec<String>),
-    |text: &str| {
-        let keys: Vec<String> = text.split('.').map(str::to_owned).collect();
-        if keys.iter().any(String::is_empty) {
-            return Err((format!("the path {text:?} has an empty part"), "write keys with a dot between them, as in meta.time".to_owned()));
-        }
-        Ok(keys)
-    },
-    { "type": "string", "pattern": "^[^.]+([.][^.]+)*$" }
-);
-
-/// A size in bytes, such as `64MiB` or a bare number.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct SizeText(pub u64);
-
-impl<'de> FromLocated<'de> for SizeText {
-    fn from_located<A: SeqAccess<'de>>(facts: Facts, _seq: &mut A) -> Result<Self, A::Error> {
-        parse_size(&facts.spelling).map(Self).map_err(|e| refuse(e.message(), e.hint()))
-    }
-}
-
-impl<'de> Deserialize<'de> for SizeText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        located(deserializer)
-    }
-}
-
-text!(schema SizeText, { "type": ["string", "integer"], "minimum": 1, "pattern": "^[0-9]+(B|KiB|MiB|GiB)?$" });

@@ -1,6 +1,7 @@
 //! Checks what must agree with something else, and turns the written declarations into the ones the program works with.
 //!
-//! A key whose value was refused on reading is absent here; `broken` names it, so that nothing is said twice.
+//! A key whose value was refused on reading is absent here; `broken` names it, and `said` are the problems found then, so that
+//! nothing is said twice.
 
 mod dataset;
 mod fields;
@@ -27,8 +28,8 @@ pub(super) struct Checked {
 }
 
 /// Checks `raw`; the project is to be used only if there are no problems, here or before.
-pub(super) fn check(raw: RawProject, broken: &BTreeSet<String>) -> Checked {
-    let mut checker = Checker { broken, problems: Vec::new(), warnings: Vec::new(), topics: Vec::new() };
+pub(super) fn check(raw: RawProject, broken: &BTreeSet<String>, said: &[Problem]) -> Checked {
+    let mut checker = Checker { broken, said, problems: Vec::new(), warnings: Vec::new(), topics: Vec::new() };
     let project = checker.project(raw);
     let Checker { problems, mut warnings, topics, .. } = checker;
     warnings.sort_by_key(|w| w.place);
@@ -37,6 +38,7 @@ pub(super) fn check(raw: RawProject, broken: &BTreeSet<String>) -> Checked {
 
 struct Checker<'a> {
     broken: &'a BTreeSet<String>,
+    said: &'a [Problem],
     problems: Vec<Problem>,
     warnings: Vec<Warning>,
     topics: Vec<Topic>,
@@ -56,7 +58,9 @@ impl Checker<'_> {
 
     /// A value that must be there.
     fn required<T>(&mut self, key: &str, value: Option<T>, example: &str) -> Option<T> {
-        if value.is_none() && !self.broken.contains(key) {
+        let misspelled = Some(format!("did you mean {key:?}?"));
+        let said = self.said.iter().any(|p| p.key.is_empty() && p.hint == misspelled);
+        if value.is_none() && !said && !self.broken.contains(key) {
             self.problem(Place::START, "", format!("the key {key:?} is missing"), format!("add {example}"));
         }
         value
@@ -248,7 +252,7 @@ impl Checker<'_> {
         let below = |name: &str| self.broken.iter().any(|b| b.starts_with(&join(key, name)));
         if files && kafka {
             self.problem(place, key, "a source has files or kafka, not both", "keep the one the records come from");
-        } else if !files && !kafka && !below("files") && !below("kafka") {
+        } else if !files && !kafka && !below("files") && !below("kafka") && !self.said.iter().any(|p| p.key == key) {
             let hint = "add files: { path: ./inbox/NAME, format: json }";
             self.problem(place, key, "a source needs files or kafka", hint);
         }

@@ -3,13 +3,18 @@
 //! Serde stops at the first error. Here the node that caused it is noted as broken, and reading begins anew without that
 //! node, until it succeeds; so one run reports every problem. Unknown keys are noted on the way and passed over.
 
+mod access;
+mod error;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::{self, Deserializer, IntoDeserializer, Unexpected, Visitor};
 
+use self::access::{Entries, Items, Located};
+use self::error::{DecodeError, Plain};
 use super::node::{Body, Node, join};
 use super::problem::{Place, Problem, suggest};
 
@@ -17,6 +22,19 @@ use super::problem::{Place, Problem, suggest};
 pub(super) const LOCATED: &str = "$located";
 const HINT: &str = "\nhint: ";
 const MAX_PROBLEMS: usize = 100;
+
+const TRUTH: &str = "true or false";
+const NUMBER: &str = "a whole number, 0 or more";
+const LIST: &str = "a list";
+const MAPPING: &str = "a mapping of keys to values";
+const WORD: &str = "a word";
+const EXAMPLES: [(&str, &str); 5] = [
+    (TRUTH, "write true or false, without quotes"),
+    (NUMBER, "write digits only, without quotes"),
+    (LIST, "write [a, b], or - and an item on lines of their own"),
+    (MAPPING, "write { key: value }, or keys on lines of their own, indented"),
+    (WORD, "write one word"),
+];
 
 /// What was read, what was wrong, and the keys whose values had to be left out.
 pub(super) struct Decoded<T> {
@@ -48,96 +66,22 @@ pub(super) fn refuse<E: de::Error>(message: impl fmt::Display, hint: impl fmt::D
 }
 
 /// What was found so far.
-#[derive(Default)]
 pub(super) struct Notes {
     problems: RefCell<Vec<Problem>>,
     broken: RefCell<BTreeSet<String>>,
 }
 
 impl Notes {
+    /// Notes that begin with values known to be broken.
+    pub(super) fn new(broken: BTreeSet<String>) -> Self {
+        Self { broken: RefCell::new(broken), problems: RefCell::default() }
+    }
+
     fn add(&self, problem: Problem) {
         let mut problems = self.problems.borrow_mut();
         if !problems.contains(&problem) {
             problems.push(problem);
         }
-    }
-}
-
-#[derive(Debug)]
-enum DecodeError {
-    /// Not noted yet.
-    New { message: String, hint: String, missing: Option<&'static str> },
-    /// Noted.
-    Noted,
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::New { message, .. } => f.write_str(message),
-            Self::Noted => f.write_str("noted"),
-        }
-    }
-}
-
-impl std::error::Error for DecodeError {}
-
-impl de::Error for DecodeError {
-    fn custom<T: fmt::Display>(text: T) -> Self {
-        let text = text.to_string();
-        let (message, hint) = text.split_once(HINT).unwrap_or((&text, ""));
-        Self::New { message: message.to_owned(), hint: hint.to_owned(), missing: None }
-    }
-
-    fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        let (found, hint) = match found {
-            Unexpected::Bool(_) => ("true or false", "put it in quotes if it is text"),
-            Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) => {
-                ("a number", "put it in quotes if it is text")
-            }
-            Unexpected::Unit => ("nothing", ""),
-            Unexpected::Seq => ("a list", ""),
-            Unexpected::Map => ("a mapping", ""),
-            _ => ("text", ""),
-        };
-        refuse(format!("expected {expected}, found {found}"), hint)
-    }
-
-    fn missing_field(field: &'static str) -> Self {
-        let hint = format!("add {field} here; alluvium schema describes every key");
-        Self::New { message: format!("the key {field:?} is missing"), hint, missing: Some(field) }
-    }
-}
-
-/// How a scalar without quotes reads by YAML's core schema.
-enum Plain {
-    Null,
-    Bool(bool),
-    Unsigned(u64),
-    Signed(i64),
-    Float(f64),
-    Text,
-}
-
-impl Plain {
-    fn of(text: &str) -> Self {
-        match text {
-            "" | "~" | "null" | "Null" | "NULL" => return Self::Null,
-            "true" | "True" | "TRUE" => return Self::Bool(true),
-            "false" | "False" | "FALSE" => return Self::Bool(false),
-            _ => {}
-        }
-        let number = text.trim_start_matches(['+', '-']).trim_start_matches('.');
-        if !number.starts_with(|c: char| c.is_ascii_digit()) {
-            return Self::Text;
-        }
-        if let Ok(value) = text.parse() {
-            return Self::Unsigned(value);
-        }
-        if let Ok(value) = text.parse() {
-            return Self::Signed(value);
-        }
-        text.parse().map_or(Self::Text, Self::Float)
     }
 }
 
@@ -188,8 +132,8 @@ impl<'de> Decoder<'de> {
             Body::Scalar { .. } => Unexpected::Str(""),
         };
         let mut error = <DecodeError as de::Error>::invalid_type(found, &expected);
-        if let (DecodeError::New { hint, .. }, false) = (&mut error, expected == "text") {
-            hint.clear();
+        if let (DecodeError::New { hint, .. }, Some((_, example))) = (&mut error, EXAMPLES.iter().find(|(e, _)| *e == expected)) {
+            (*example).clone_into(hint);
         }
         self.guard(Err(error))
     }
@@ -244,14 +188,14 @@ impl<'de> Deserializer<'de> for Decoder<'de> {
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.plain() {
             Some(Plain::Bool(value)) => self.guard(visitor.visit_bool(value)),
-            _ => self.mismatch("true or false"),
+            _ => self.mismatch(TRUTH),
         }
     }
 
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.plain() {
             Some(Plain::Unsigned(value)) => self.guard(visitor.visit_u64(value)),
-            _ => self.mismatch("a whole number, 0 or more"),
+            _ => self.mismatch(NUMBER),
         }
     }
 
@@ -268,13 +212,13 @@ impl<'de> Deserializer<'de> for Decoder<'de> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        let Body::List(items) = &self.node.body else { return self.mismatch("a list") };
+        let Body::List(items) = &self.node.body else { return self.mismatch(LIST) };
         let result = visitor.visit_seq(Items { decoder: &self, items: items.iter().enumerate() });
         self.guard(result)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        let Body::Mapping(entries) = &self.node.body else { return self.mismatch("a mapping of keys to values") };
+        let Body::Mapping(entries) = &self.node.body else { return self.mismatch(MAPPING) };
         let result = visitor.visit_map(Entries { decoder: &self, entries: entries.iter(), known: None, value: None });
         self.guard(result)
     }
@@ -285,7 +229,7 @@ impl<'de> Deserializer<'de> for Decoder<'de> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        let Body::Mapping(entries) = &self.node.body else { return self.mismatch("a mapping of keys to values") };
+        let Body::Mapping(entries) = &self.node.body else { return self.mismatch(MAPPING) };
         let result = visitor.visit_map(Entries { decoder: &self, entries: entries.iter(), known: Some(fields), value: None });
         self.guard(result)
     }
@@ -296,7 +240,7 @@ impl<'de> Deserializer<'de> for Decoder<'de> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        let Body::Scalar { text, .. } = &self.node.body else { return self.mismatch("a word") };
+        let Body::Scalar { text, .. } = &self.node.body else { return self.mismatch(WORD) };
         if variants.contains(&text.as_str()) {
             return self.guard(visitor.visit_enum(text.as_str().into_deserializer()));
         }
@@ -306,85 +250,5 @@ impl<'de> Deserializer<'de> for Decoder<'de> {
 
     serde::forward_to_deserialize_any! {
         i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
-    }
-}
-
-/// A value's line, column, whether it is from the environment, whether it is a scalar, its spelling, and itself.
-struct Located<'de> {
-    decoder: Decoder<'de>,
-    next: u8,
-}
-
-impl<'de> SeqAccess<'de> for Located<'de> {
-    type Error = DecodeError;
-
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, DecodeError> {
-        let place = self.decoder.place();
-        self.next += 1;
-        match (self.next, &self.decoder.node.body) {
-            (1, _) => seed.deserialize(place.line.into_deserializer()),
-            (2, _) => seed.deserialize(place.column.into_deserializer()),
-            (3, _) => seed.deserialize(place.from_environment.into_deserializer()),
-            (4, body) => seed.deserialize(matches!(body, Body::Scalar { .. }).into_deserializer()),
-            (5, Body::Scalar { text, .. }) => seed.deserialize(text.as_str().into_deserializer()),
-            (5, _) => seed.deserialize("".into_deserializer()),
-            (6, _) => seed.deserialize(self.decoder.clone()),
-            _ => return Ok(None),
-        }
-        .map(Some)
-    }
-}
-
-struct Items<'a, 'de> {
-    decoder: &'a Decoder<'de>,
-    items: std::iter::Enumerate<std::slice::Iter<'de, Node>>,
-}
-
-impl<'de> SeqAccess<'de> for Items<'_, 'de> {
-    type Error = DecodeError;
-
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, DecodeError> {
-        for (i, node) in self.items.by_ref() {
-            let path = format!("{}[{i}]", self.decoder.path);
-            if !self.decoder.is_broken(&path) {
-                return seed.deserialize(Decoder { node, key: None, path, notes: self.decoder.notes }).map(Some);
-            }
-        }
-        Ok(None)
-    }
-}
-
-struct Entries<'a, 'de> {
-    decoder: &'a Decoder<'de>,
-    entries: std::slice::Iter<'de, (Node, Node)>,
-    known: Option<&'static [&'static str]>,
-    value: Option<Decoder<'de>>,
-}
-
-impl<'de> MapAccess<'de> for Entries<'_, 'de> {
-    type Error = DecodeError;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
-        for (key, node) in self.entries.by_ref() {
-            let Decoder { path, notes, .. } = self.decoder;
-            if let Some(known) = self.known.filter(|known| !known.contains(&key.text())) {
-                let hint = suggest(key.text(), known.iter().copied(), "the keys here are");
-                notes.add(Problem::new(key.place, path, format!("unknown key {:?}", key.text()), hint));
-                continue;
-            }
-            let inner = join(path, key.text());
-            if self.decoder.is_broken(&inner) {
-                continue;
-            }
-            let this = Decoder { node: key, key: None, path: inner.clone(), notes };
-            self.value = Some(Decoder { node, key: Some(key.place), path: inner, notes });
-            return seed.deserialize(this).map(Some);
-        }
-        Ok(None)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
-        let value = self.value.take().expect("serde asks for a key before its value");
-        seed.deserialize(value)
     }
 }

@@ -3,7 +3,7 @@
 //! `${NAME}` is replaced here, in values and after YAML was parsed, so that what the environment holds cannot change the
 //! file's structure. Plain scalars keep their spelling: `0031` is a number only where one is asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span};
 
@@ -39,14 +39,20 @@ impl Node {
     }
 }
 
-/// Reads `text` into a tree. Duplicate keys and missing variables are added to `problems`; what is not YAML, or not one
-/// mapping, is the error.
-pub(super) fn read(text: &str, env: &dyn Fn(&str) -> Option<String>, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
+/// Reads `text` into a tree. Duplicate keys and missing variables are added to `problems`, the keys of values that hold such
+/// variables to `broken`; what is not one YAML document is the error.
+pub(super) fn read(
+    text: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+    problems: &mut Vec<Problem>,
+    broken: &mut BTreeSet<String>,
+) -> Result<Node, Problem> {
     let mut reader = Reader {
         lines: text.lines().collect(),
         parser: Parser::new_from_str(text),
         env,
         problems,
+        broken,
         anchors: BTreeMap::new(),
         nodes: 0,
     };
@@ -77,6 +83,7 @@ struct Reader<'a> {
     parser: Parser<'a, serde_saphyr::granit_parser::StrInput<'a>>,
     env: &'a dyn Fn(&str) -> Option<String>,
     problems: &'a mut Vec<Problem>,
+    broken: &'a mut BTreeSet<String>,
     anchors: BTreeMap<usize, Node>,
     nodes: usize,
 }
@@ -172,7 +179,7 @@ impl<'a> Reader<'a> {
             }
             Err((message, hint)) => {
                 self.problems.push(Problem::new(place, path, message, hint));
-                place.from_environment = true;
+                self.broken.insert(path.to_owned());
                 String::new()
             }
         };

@@ -8,12 +8,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub(super) use self::later::{RawErase, RawLeases, RawMaintenance, RawRequests};
-use super::at::{AfterText, At, DurationText, Entries, PathText, Setting, Short, SizeText, TypeText};
+use super::at::{At, Entries, Setting, Short};
+use super::text::{AfterText, DurationText, PathText, SizeText, TypeText};
 use crate::dataset::{Durability, FileFormat, TimeUnit};
 
 /// The project file of Alluvium, `alluvium.yaml`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Project")]
 #[schemars(title = "alluvium.yaml")]
 pub(super) struct RawProject {
     /// The name of the project: letters, digits, dots, underscores and dashes.
@@ -47,6 +49,7 @@ pub(super) struct RawProject {
 /// One kind of activity.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Dataset")]
 pub(super) struct RawDataset {
     /// Where records come from: `files` or `kafka`.
     pub source: At<RawSource>,
@@ -81,6 +84,7 @@ pub(super) struct RawDataset {
 /// Where records come from: one of the two.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Source")]
 #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
 pub(super) struct RawSource {
     /// A directory of files, each taken in once, by its path, in the order of names.
@@ -92,6 +96,7 @@ pub(super) struct RawSource {
 /// A directory of files.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Files")]
 pub(super) struct RawFiles {
     /// The directory: absolute, or relative to the project file.
     pub path: At<String>,
@@ -108,6 +113,7 @@ pub(super) struct RawFiles {
 /// A Kafka topic.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Kafka")]
 pub(super) struct RawKafka {
     /// The topic; outside the namespace `default` the namespace and a dot are put before it.
     pub topic: At<String>,
@@ -120,6 +126,7 @@ pub(super) struct RawKafka {
 /// A column.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Field")]
 pub(super) struct RawField {
     /// The type, as Delta spells it.
     #[serde(rename = "type")]
@@ -136,6 +143,7 @@ pub(super) struct RawField {
 /// A field that holds ids, and what erasing such an id does.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Identity")]
 pub(super) struct RawIdentity {
     /// The field.
     pub field: At<String>,
@@ -148,6 +156,7 @@ pub(super) struct RawIdentity {
 /// What erasing an id does to a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "OnErase")]
 pub(super) enum RawOnErase {
     /// The row goes.
     Delete,
@@ -158,6 +167,7 @@ pub(super) enum RawOnErase {
 /// An entity whose names are kept once.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Entity")]
 pub(super) struct RawEntity {
     /// The field that holds the entity's id; it is an identity too.
     pub id: At<String>,
@@ -168,6 +178,7 @@ pub(super) struct RawEntity {
 /// How a table's files are laid out.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Layout")]
 pub(super) struct RawLayout {
     /// The columns files are partitioned by: fields of a simple type, or `event_date`. The organisation's field if absent.
     pub partition_by: Option<Vec<At<String>>>,
@@ -181,6 +192,7 @@ pub(super) struct RawLayout {
 /// When a batch ends.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Batch")]
 pub(super) struct RawBatch {
     /// Input records, refused ones included; 1000000 if absent.
     #[schemars(range(min = 1))]

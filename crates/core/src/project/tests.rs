@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod bad;
 mod good;
 mod schema;
 

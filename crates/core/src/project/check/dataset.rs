@@ -142,8 +142,9 @@ impl<'c, 'b> DatasetCheck<'c, 'b> {
                 Short::Short(field) => RawIdentity { field: At { place, value: field }, on_erase: None, clear: None },
                 Short::Long(raw) => raw,
             };
-            let field = self.named(&key, &raw.field, &IDENTITY);
-            if fixed.contains(&&raw.field.value) {
+            let is_fixed = fixed.contains(&&raw.field.value);
+            let field = if is_fixed { None } else { self.named(&key, &raw.field, &IDENTITY) };
+            if is_fixed {
                 let message = format!("{:?} is the organisation or the event time; requests never change those", raw.field.value);
                 self.problem(raw.field.place, &key, message, "take it out of identities");
             }
@@ -238,6 +239,14 @@ impl<'c, 'b> DatasetCheck<'c, 'b> {
                     &key,
                     message,
                     "it comes later; name a field or event_date, because changing the partitioning rewrites the table",
+                );
+            } else if column.value.contains(['(', ')']) {
+                let message = format!("{:?} is not among the fields", column.value);
+                self.problem(
+                    column.place,
+                    &key,
+                    message,
+                    "name a field; bucket(..) and the like must be put in quotes, and are not built yet",
                 );
             } else if !(is_partition && column.value == EVENT_DATE) {
                 self.named(&key, &column, fit);

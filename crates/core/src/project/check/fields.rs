@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::super::at::{At, Entries, Short, TypeText};
+use super::super::at::{At, Entries, Short};
 use super::super::node::join;
 use super::super::problem::Place;
 use super::super::raw::RawField;
+use super::super::text::TypeText;
 use super::Checker;
 use crate::dataset::Field;
 use crate::types::DataType;

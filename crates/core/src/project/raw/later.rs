@@ -6,11 +6,13 @@ use serde::Deserialize;
 
 use super::RawKafka;
 use crate::dataset::FileFormat;
-use crate::project::at::{AfterText, At, DurationOrForever, DurationOrUnknown, DurationText};
+use crate::project::at::At;
+use crate::project::text::{AfterText, DurationOrForever, DurationOrUnknown, DurationText};
 
 /// Requests to change or erase rows.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Requests")]
 pub(in crate::project) struct RawRequests {
     /// Where requests come from: `files` or `kafka`.
     pub source: At<RawRequestSource>,
@@ -22,6 +24,7 @@ pub(in crate::project) struct RawRequests {
 /// Where requests come from: one of the two.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "RequestSource")]
 #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
 pub(in crate::project) struct RawRequestSource {
     /// A directory of files with one JSON object a line.
@@ -33,6 +36,7 @@ pub(in crate::project) struct RawRequestSource {
 /// A directory of files that hold requests.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "RequestFiles")]
 pub(in crate::project) struct RawRequestFiles {
     /// The directory: absolute, or relative to the project file.
     pub path: At<String>,
@@ -48,6 +52,7 @@ pub(in crate::project) struct RawRequestFiles {
 /// How erasures for privacy are carried out.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Erase")]
 pub(in crate::project) struct RawErase {
     /// How long after an erasure its bytes are purged; 0s if absent.
     pub purge_after: Option<DurationText>,
@@ -68,6 +73,7 @@ pub(in crate::project) struct RawErase {
 /// How tables are kept in shape.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Maintenance")]
 pub(in crate::project) struct RawMaintenance {
     /// How long a file that is no longer part of a table is kept for readers; 7d if absent.
     pub vacuum_after: Option<DurationText>,
@@ -80,6 +86,7 @@ pub(in crate::project) struct RawMaintenance {
 /// Whether files are rewritten into a better layout.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "Optimize")]
 pub(in crate::project) enum RawOptimize {
     /// Where it pays.
     Auto,
@@ -90,6 +97,7 @@ pub(in crate::project) enum RawOptimize {
 /// How work is shared among processes.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Leases")]
 pub(in crate::project) struct RawLeases {
     /// How long a process that died keeps others waiting; 10s if absent.
     pub ttl: Option<DurationText>,

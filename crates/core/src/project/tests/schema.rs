@@ -69,8 +69,8 @@ fn the_schema_says_what_is_required_and_describes_every_key() {
         schema["required"].as_array().unwrap().iter().map(|r| r.as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(required(&root), set("project storage datasets"));
-    assert_eq!(required(&root["$defs"]["RawDataset"]), set("source org event_time fields"));
-    assert_eq!(required(&root["$defs"]["RawFiles"]), set("path format"));
+    assert_eq!(required(&root["$defs"]["Dataset"]), set("source org event_time fields"));
+    assert_eq!(required(&root["$defs"]["Files"]), set("path format"));
     let mut mappings = vec![&root];
     mappings.extend(root["$defs"].as_object().unwrap().values());
     for mapping in mappings {
