@@ -4,7 +4,7 @@
 //! finished batch adds the batch's names to [`TakenFiles`]. The names live in batch records; segments (see
 //! `docs/formats/taken-files.md`) only save reading all records again.
 //!
-//! Invariants: 24 bytes a name at rest and at most 32 while names are added; a name is found by the 128-bit hash of its
+//! Invariants: at most 24.5 bytes a name at rest and at most 32 while names are added; a name is found by the 128-bit hash of its
 //! relative path alone. Deliberately not here: reading and writing the segments' files, and their names' making.
 
 mod cover;
@@ -17,7 +17,7 @@ pub use plan::{FilePlan, FilePlanner, FoundFile, PartialLost, is_looked_at, plan
 pub use segment::{SEGMENT_FORMAT, Segment, decode_segment, encode_segment, names_in_segment_of};
 
 use crate::position::FileStamp;
-use run::{Entry, NameHash, Run};
+use run::{Entry, NameHash, Run, sorted};
 
 /// The files that were taken in, each with the stamp it then had.
 ///
@@ -47,12 +47,12 @@ impl TakenFiles {
     /// stamp stands.
     pub fn insert_batch<P: AsRef<str>>(&mut self, files: impl IntoIterator<Item = (P, FileStamp)>) {
         let entries = files.into_iter().map(|(path, stamp)| Entry { hash: NameHash::of(path.as_ref()), stamp });
-        self.push(Run::from_unsorted(entries.collect()));
+        self.push(sorted(entries.collect()));
     }
 
     /// Adds all names of a segment. Where both know a name, the segment's stamp stands.
     pub fn absorb(&mut self, segment: Segment) {
-        self.push(segment.run);
+        self.push(segment.entries);
     }
 
     /// All names as one segment of the batches `span`, which the caller vouches for.
@@ -61,10 +61,10 @@ impl TakenFiles {
         while let Some(last) = self.runs.pop() {
             match self.runs.pop() {
                 Some(before) => self.runs.push(before.merged(last)),
-                None => return Segment { span, run: last },
+                None => return Segment { span, entries: last.into_entries() },
             }
         }
-        Segment { span, run: Run::default() }
+        Segment { span, entries: Vec::new() }
     }
 
     /// How many names there are.
@@ -85,11 +85,12 @@ impl TakenFiles {
         self.runs.iter().map(Run::memory_bytes).sum::<usize>() + self.runs.capacity() * size_of::<Run>()
     }
 
-    fn push(&mut self, mut new: Run) {
+    fn push(&mut self, mut new: Vec<Entry>) {
         for older in &mut self.runs {
             older.give_way_to(&mut new);
         }
-        self.runs.push(new);
+        new.shrink_to_fit();
+        self.runs.push(Run::new(new));
         self.runs.retain(|run| !run.is_empty());
         while let Some((last, before)) = self.pop_uneven() {
             self.runs.push(before.merged(last));

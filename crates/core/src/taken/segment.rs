@@ -5,7 +5,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::cover::BatchSpan;
-use super::run::{Entry, NameHash, Run};
+use super::run::{Entry, NameHash};
 use crate::chain::BatchNumber;
 use crate::error::{Error, Kind, Result};
 use crate::position::FileStamp;
@@ -22,7 +22,8 @@ const CHECKSUM_BYTES: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
     pub(super) span: BatchSpan,
-    pub(super) run: Run,
+    /// In the order of their hashes, none twice.
+    pub(super) entries: Vec<Entry>,
 }
 
 impl Segment {
@@ -35,7 +36,7 @@ impl Segment {
     /// How many names there are.
     #[must_use]
     pub fn names(&self) -> u64 {
-        self.run.len() as u64
+        self.entries.len() as u64
     }
 }
 
@@ -49,13 +50,13 @@ pub fn names_in_segment_of(file_bytes: u64) -> Option<u64> {
 /// The stored form of a segment.
 #[must_use]
 pub fn encode_segment(segment: &Segment) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + segment.run.len() * ENTRY_BYTES + CHECKSUM_BYTES);
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + segment.entries.len() * ENTRY_BYTES + CHECKSUM_BYTES);
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&SEGMENT_FORMAT.to_be_bytes());
     for number in [segment.span.from.0, segment.span.to.0, segment.names()] {
         bytes.extend_from_slice(&number.to_be_bytes());
     }
-    for entry in segment.run.entries() {
+    for entry in &segment.entries {
         for number in [entry.hash.high, entry.hash.low, entry.stamp.0] {
             bytes.extend_from_slice(&number.to_be_bytes());
         }
@@ -97,10 +98,12 @@ pub fn decode_segment(bytes: &[u8]) -> Result<Segment> {
     }
     let span = BatchSpan::new(BatchNumber(from), BatchNumber(to)).ok_or_else(|| corrupt("its span of batches is empty"))?;
     let entries = rest[..rest.len() - CHECKSUM_BYTES].chunks_exact(ENTRY_BYTES).filter_map(numbers);
-    let entries: Vec<Entry> =
-        entries.map(|[high, low, stamp]| Entry { hash: NameHash { high, low }, stamp: FileStamp(stamp) }).collect();
-    let run = Run::from_sorted(entries).ok_or_else(|| corrupt("its names are not in order"))?;
-    Ok(Segment { span, run })
+    let mut sorted = Vec::with_capacity(rest.len() / ENTRY_BYTES);
+    sorted.extend(entries.map(|[high, low, stamp]| Entry { hash: NameHash { high, low }, stamp: FileStamp(stamp) }));
+    if !sorted.is_sorted_by(|a, b| a.hash < b.hash) {
+        return Err(corrupt("its names are not in order"));
+    }
+    Ok(Segment { span, entries: sorted })
 }
 
 /// Three numbers of 8 bytes each, and nothing more.

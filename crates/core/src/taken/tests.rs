@@ -76,13 +76,13 @@ fn an_empty_segment_reads_back() {
 }
 
 #[test]
-fn a_million_names_in_batches_keep_to_24_bytes_each() {
+fn a_million_names_in_batches_keep_to_24_bytes_and_a_half_each() {
     let mut taken = TakenFiles::new();
     for batch in 0..1000 {
         taken.insert_batch((0..1000).map(|i| (format!("{batch}/{i}.json"), FileStamp(batch * 1000 + i))));
     }
     assert_eq!(taken.len(), 1_000_000);
-    assert!(taken.memory_bytes() < 24 * 1_000_000 + 1000, "{}", taken.memory_bytes());
+    assert!(taken.memory_bytes() < 24_500_000 + 1000, "{}", taken.memory_bytes());
     for i in (0..1_000_000).step_by(997) {
         assert_eq!(taken.get(&format!("{}/{}.json", i / 1000, i % 1000)), Some(FileStamp(i)));
         assert_eq!(taken.get(&format!("{}/{}.csv", i / 1000, i % 1000)), None);
