@@ -3,6 +3,8 @@
 //! A record's values stand in [`Slots`] until its last byte has been read: a fault anywhere refuses the whole record and nothing
 //! has to be taken back from the columns.
 
+use std::collections::HashSet;
+
 use alluvium_core::{DataType, TimeUnit};
 
 use super::convert::{self, Kind, Scalar, Unfit};
@@ -37,6 +39,15 @@ impl Cell<'_> {
     #[inline]
     pub(crate) const fn is_absent(&self) -> bool {
         matches!(self, Self::Missing | Self::Null)
+    }
+
+    /// Why the value does not fit, if it does not.
+    #[inline]
+    pub(crate) const fn unfit(&self) -> Option<Unfit> {
+        match self {
+            Self::Unfit(unfit) => Some(*unfit),
+            _ => None,
+        }
     }
 }
 
@@ -73,6 +84,21 @@ impl<'a> Slots<'a> {
         self.rescued.clear();
     }
 
+    /// The same room for records that live shorter or longer.
+    pub(crate) fn reuse<'b>(mut self) -> Slots<'b> {
+        self.clear();
+        // Vectors of a type of the same layout: the standard library keeps the allocation.
+        let again = |cells: Vec<Cell<'a>>| -> Vec<Cell<'b>> { cells.into_iter().map(|_| Cell::Missing).collect() };
+        Slots {
+            cells: again(self.cells),
+            unescaped: self.unescaped,
+            bytes: self.bytes,
+            nested: again(self.nested),
+            pending: again(self.pending),
+            rescued: self.rescued,
+        }
+    }
+
     /// The text of a string's cell; `None` for other cells.
     #[inline]
     pub(crate) fn text<'s>(&'s self, cell: &Cell<'s>) -> Option<&'s str> {
@@ -93,14 +119,38 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The cell of a simple type for the string that was unescaped from `start` on.
-    pub(crate) fn simple_unescaped(&mut self, data_type: &DataType, unit: Option<TimeUnit>, start: usize) -> Cell<'a> {
+    /// The cell of a simple type for the text that was written to [`Self::unescaped`] from `start` on.
+    pub(crate) fn simple_unescaped(
+        &mut self,
+        data_type: &DataType,
+        unit: Option<TimeUnit>,
+        kind: Kind,
+        start: usize,
+    ) -> Cell<'a> {
         let end = self.unescaped.len();
-        match data_type {
-            DataType::String => Cell::Unescaped { start, end },
-            DataType::Binary => base64(&mut self.bytes, &self.unescaped[start..]),
-            _ => scalar(data_type, unit, Kind::String, &self.unescaped[start..]),
+        match (data_type, kind) {
+            (DataType::String, _) => Cell::Unescaped { start, end },
+            (DataType::Binary, Kind::String) => base64(&mut self.bytes, &self.unescaped[start..]),
+            _ => scalar(data_type, unit, kind, &self.unescaped[start..]),
         }
+    }
+
+    /// Whether the map whose keys and values are pending from `start` on has a key twice.
+    pub(crate) fn has_key_twice(&self, start: usize) -> bool {
+        /// What tells keys of one type apart.
+        #[derive(PartialEq, Eq, Hash)]
+        enum Key<'k> {
+            Bytes(&'k [u8]),
+            Spelled(String),
+        }
+        let keys = self.pending[start..].iter().step_by(2).map(|key| match *key {
+            Cell::Bytes { start, end } => Key::Bytes(&self.bytes[start..end]),
+            // Zero has two floats that are equal.
+            Cell::Scalar(Scalar::Double(value)) => Key::Spelled(format!("{:?}", value + 0.0)),
+            _ => self.text(key).map_or_else(|| Key::Spelled(format!("{key:?}")), |text| Key::Bytes(text.as_bytes())),
+        });
+        let mut seen = HashSet::new();
+        start + 2 < self.pending.len() && !keys.into_iter().all(|key| seen.insert(key))
     }
 
     /// Moves what is pending from `start` on to its place among the nested parts; gives that place.

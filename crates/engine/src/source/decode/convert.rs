@@ -52,6 +52,7 @@ pub(crate) enum Unfit {
     NoUnit,
     NotBase64,
     NotUtf8,
+    NotJson,
     KeyTwice,
     NullKey,
 }
@@ -73,6 +74,7 @@ impl fmt::Display for Unfit {
             Self::NoUnit => "a number is given, and the field has no unit",
             Self::NotBase64 => "the text is not exactly base64",
             Self::NotUtf8 => "the bytes are not UTF-8",
+            Self::NotJson => "the text is not JSON",
             Self::KeyTwice => "a key of the map is given twice",
             Self::NullKey => "a key of the map is null",
         })

@@ -3,7 +3,7 @@
 //! Keys are matched by their spelling: the bytes from a key's quote to its colon are compared with those that followed the same
 //! key last time, which nearly always hit; only a miss parses the key and looks it up. Values are converted where they stand.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use alluvium_core::{DataType, Field, StructField, TimeUnit};
 
@@ -256,7 +256,7 @@ fn value<'a>(place: Place<'_>, path: &Path<'_>, scanner: &mut Scanner<'a>, slots
             if quoted.escaped {
                 let start = slots.unescaped.len();
                 unescape(quoted.raw, &mut slots.unescaped)?;
-                return Ok(slots.simple_unescaped(place.data_type, place.unit, start));
+                return Ok(slots.simple_unescaped(place.data_type, place.unit, Kind::String, start));
             }
             (Kind::String, quoted.raw)
         }
@@ -305,7 +305,7 @@ fn brackets<'a>(place: Place<'_>, path: &Path<'_>, scanner: &mut Scanner<'a>, sl
         for at in 0.. {
             let path = Path { parent: Some(path), step: Step::Item(at) };
             let item = value(Place { data_type: element, depth: place.depth + 1, ..place }, &path, scanner, slots)?;
-            unfit = unfit.or(unfit_in(&item));
+            unfit = unfit.or(item.unfit());
             slots.pending.push(item);
             if !another(scanner, b']')? {
                 break;
@@ -351,7 +351,7 @@ fn structure<'a>(
                 let path = Path { parent: Some(path), step: Step::Key(key.raw) };
                 let place = Place { data_type: &fields[at].data_type, depth: place.depth + 1, ..place };
                 let cell = value(place, &path, scanner, slots)?;
-                unfit = unfit.or(unfit_in(&cell));
+                unfit = unfit.or(cell.unfit());
                 slots.pending[pending + at] = cell;
                 guess = at + 1;
             } else {
@@ -388,34 +388,24 @@ fn map<'a>(
             let key_cell = if key.escaped {
                 let start = slots.unescaped.len();
                 unescape(key.raw, &mut slots.unescaped)?;
-                slots.simple_unescaped(key_type, place.unit, start)
+                slots.simple_unescaped(key_type, place.unit, Kind::String, start)
             } else {
                 slots.simple(key_type, place.unit, Kind::String, key.raw)
             };
             let path = Path { parent: Some(path), step: Step::Key(key.raw) };
             let value_cell = value(Place { data_type: value_type, depth: place.depth + 1, ..place }, &path, scanner, slots)?;
-            unfit = unfit.or(unfit_in(&key_cell)).or(unfit_in(&value_cell));
+            unfit = unfit.or(key_cell.unfit()).or(value_cell.unfit());
             slots.pending.extend([key_cell, value_cell]);
             if !another(scanner, b'}')? {
                 break;
             }
         }
     }
-    let mut seen = HashSet::new();
-    let twice = slots.pending[pending..].iter().step_by(2).any(|key| !seen.insert(key_text(slots, key)));
-    if twice && unfit.is_none() {
+    if unfit.is_none() && slots.has_key_twice(pending) {
         return Err(Stop::KeyTwice);
     }
     let (start, end) = slots.settle(pending);
     Ok(unfit.map_or(Cell::Map { start, end }, Cell::Unfit))
-}
-
-/// What tells a map's keys of one type apart.
-fn key_text<'s>(slots: &'s Slots<'_>, key: &Cell<'s>) -> std::borrow::Cow<'s, [u8]> {
-    match *key {
-        Cell::Bytes { start, end } => slots.bytes[start..end].into(),
-        _ => slots.text(key).map_or_else(|| format!("{key:?}").into_bytes().into(), |text| text.as_bytes().into()),
-    }
 }
 
 /// Whether another member follows, after a comma; passes over `closing` otherwise.
@@ -427,13 +417,6 @@ fn another(scanner: &mut Scanner<'_>, closing: u8) -> Result<bool, Syntax> {
         Ok(next == b',')
     } else {
         Err(scanner.error("no comma or end where one must stand"))
-    }
-}
-
-const fn unfit_in(cell: &Cell<'_>) -> Option<Unfit> {
-    match cell {
-        Cell::Unfit(unfit) => Some(*unfit),
-        _ => None,
     }
 }
 

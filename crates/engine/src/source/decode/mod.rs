@@ -8,9 +8,12 @@
 
 mod cell;
 mod column;
+mod columnar;
 mod convert;
+mod csv;
 mod json;
 mod plan;
+mod render;
 mod rescue;
 mod rows;
 mod scan;
@@ -72,6 +75,8 @@ impl Decoder {
         let mut rows = Rows::new(&self.plan, usize::try_from(chunk.max_records()).unwrap_or(0));
         match chunk.content {
             Content::JsonLines(bytes) => text::json_lines(&self.plan, first, &bytes, &mut rows),
+            Content::Csv { header, bytes } => csv::records(&self.plan, &header, first, &bytes, &mut rows),
+            Content::Batch(batch) => columnar::batch(&self.plan, first, &batch.rows, &batch.too_fine, &mut rows),
             Content::TooLong { beginning, reason } => rows.refuse(first, &beginning, (reason, None)),
         }
         rows.finish(&self.schema)

@@ -29,6 +29,8 @@ pub(crate) struct Path<'p> {
 pub(crate) enum Step<'p> {
     /// Into an object or map, by the inside of a JSON string.
     Key(&'p str),
+    /// Into an object or map, by the key itself.
+    Name(&'p str),
     /// Into an array.
     Item(usize),
     /// Into a column's value, by the column's keys.
@@ -108,6 +110,7 @@ fn push_path(text: &mut String, path: &Path<'_>) {
     }
     match path.step {
         Step::Key(raw) => text.push_str(raw),
+        Step::Name(name) => push_json_text(text, name),
         Step::Item(at) => write!(text, "{at}").unwrap_or_default(),
         Step::Column(keys) => {
             for (i, key) in keys.iter().enumerate() {
@@ -129,7 +132,7 @@ pub(crate) fn push_json_string(to: &mut String, value: &str) {
 }
 
 /// Appends `value` as the inside of a JSON string.
-fn push_json_text(to: &mut String, value: &str) {
+pub(crate) fn push_json_text(to: &mut String, value: &str) {
     let mut rest = value;
     while let Some(at) = rest.find(|c: char| c < ' ' || c == '"' || c == '\\') {
         to.push_str(&rest[..at]);

@@ -3,6 +3,8 @@
 //! Spellings: `YYYY-MM-DD` (midnight), or a date, one of `T`, `t` and a space, `HH:MM:SS`, perhaps `.` and digits, perhaps a zone:
 //! `Z`, `z`, ` UTC`, `±hh:mm`, ` ±hh:mm`. Without a zone it is UTC. Leap seconds are times but have no value of the type: refused.
 
+use std::fmt::Write as _;
+
 use super::convert::Unfit;
 
 pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
@@ -119,6 +121,38 @@ const fn days_from_civil(year: i32, month: i32, day: i32) -> i32 {
     let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
     let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
     era * 146_097 + day_of_era - 719_468
+}
+
+/// Appends an instant, given in nanoseconds since 1970, as RFC 3339 in UTC; a date at its midnight as `YYYY-MM-DD`.
+pub(crate) fn push(to: &mut String, nanos: i128, is_date: bool) {
+    const NANOS_PER_DAY: i128 = MICROS_PER_DAY as i128 * 1000;
+    let (days, of_day) = (nanos.div_euclid(NANOS_PER_DAY), nanos.rem_euclid(NANOS_PER_DAY));
+    let (year, month, day) = civil_from_days(days);
+    write!(to, "{year:04}-{month:02}-{day:02}").unwrap_or_default();
+    if is_date && of_day == 0 {
+        return;
+    }
+    let (seconds, fraction) = (of_day / 1_000_000_000, of_day % 1_000_000_000);
+    write!(to, "T{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60).unwrap_or_default();
+    if fraction > 0 {
+        let digits = format!("{fraction:09}");
+        write!(to, ".{}", digits.trim_end_matches('0')).unwrap_or_default();
+    }
+    to.push('Z');
+}
+
+/// Year, month and day; Howard Hinnant, the same, `civil_from_days`.
+const fn civil_from_days(days: i128) -> (i128, i128, i128) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400;
+    (if month <= 2 { year + 1 } else { year }, month, day)
 }
 
 #[inline]

@@ -4,7 +4,7 @@
 //! the first goes to the dead letters, the second is tried again.
 
 use std::fs::File;
-use std::io::{self, Cursor, Read, Seek, SeekFrom};
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -57,14 +57,29 @@ impl Compression {
 
 /// Decompressed content, read from the front.
 pub(super) struct Content {
-    reader: Box<dyn Read + Send>,
+    reader: Reader,
     store_failed: Arc<AtomicBool>,
 }
 
+enum Reader {
+    /// A file as it is: parts of it can be passed over without reading.
+    Plain(File),
+    Any(Box<dyn Read + Send>),
+}
+
+impl Read for Reader {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(file) => file.read(to),
+            Self::Any(reader) => reader.read(to),
+        }
+    }
+}
+
 /// Marks the store's own errors on their way up through the decompressors.
-struct Store<R> {
-    inner: R,
-    failed: Arc<AtomicBool>,
+pub(super) struct Store<R> {
+    pub(super) inner: R,
+    pub(super) failed: Arc<AtomicBool>,
 }
 
 impl<R: Read> Read for Store<R> {
@@ -94,23 +109,20 @@ impl ReadFault {
 }
 
 impl Content {
-    /// The content of the file of that name from its byte `from` on (of decompressed content).
-    pub(super) fn open(input: Input, name: &str, from: u64) -> Result<Self, ReadFault> {
-        let compression = Compression::of(name);
-        let plain = compression == Compression::None;
+    /// The content of the file of that name.
+    pub(super) fn open(input: Input, name: &str) -> Result<Self, ReadFault> {
         let store_failed = Arc::new(AtomicBool::new(false));
-        let (raw, skipped): (Box<dyn Read + Send>, bool) = match input {
+        let compression = Compression::of(name);
+        let raw: Box<dyn Read + Send> = match input {
             Input::File(mut file) => {
-                file.seek(SeekFrom::Start(if plain { from } else { 0 })).map_err(ReadFault::Io)?;
-                (Box::new(file), plain)
+                file.rewind().map_err(ReadFault::Io)?;
+                if compression == Compression::None {
+                    return Ok(Self { reader: Reader::Plain(file), store_failed });
+                }
+                Box::new(file)
             }
-            Input::Bytes(mut bytes) if plain => {
-                let from = usize::try_from(from).unwrap_or(usize::MAX);
-                bytes.advance(from.min(bytes.len()));
-                (Box::new(Cursor::new(bytes)), true)
-            }
-            Input::Bytes(bytes) => (Box::new(Cursor::new(bytes)), false),
-            Input::Stream(stream) => (stream, false),
+            Input::Bytes(bytes) => Box::new(Cursor::new(bytes)),
+            Input::Stream(stream) => stream,
         };
         let store = Store { inner: raw, failed: Arc::clone(&store_failed) };
         let reader: Box<dyn Read + Send> = match compression {
@@ -118,21 +130,40 @@ impl Content {
             Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(io::BufReader::with_capacity(1 << 16, store))),
             Compression::Zstandard => Box::new(zstd::stream::read::Decoder::new(store).map_err(ReadFault::Io)?),
         };
-        let mut content = Self { reader, store_failed };
-        if !skipped {
-            content.skip(from)?;
-        }
-        Ok(content)
+        Ok(Self { reader: Reader::Any(reader), store_failed })
     }
 
-    fn skip(&mut self, bytes: u64) -> Result<(), ReadFault> {
-        let passed = io::copy(&mut self.reader.by_ref().take(bytes), &mut io::sink());
-        let passed = passed.map_err(|e| self.fault(e))?;
-        if passed == bytes {
-            Ok(())
-        } else {
-            Err(ReadFault::Content("the file is shorter than what was read of it before".into()))
+    /// Whether the file of that name is compressed as a whole.
+    pub(super) fn is_compressed(name: &str) -> bool {
+        Compression::of(name) != Compression::None
+    }
+
+    /// Writes all of it to a file.
+    pub(super) fn copy_to(mut self, file: &mut File) -> Result<(), ReadFault> {
+        let mut block = Vec::new();
+        loop {
+            block.clear();
+            let read = self.read(1 << 20, &mut block)?;
+            file.write_all(&block).map_err(ReadFault::Io)?;
+            if read == 0 {
+                return Ok(());
+            }
         }
+    }
+
+    /// Passes over so many bytes.
+    pub(super) fn skip(&mut self, bytes: u64) -> Result<(), ReadFault> {
+        let there = match &mut self.reader {
+            Reader::Plain(file) => {
+                let at = file.seek(SeekFrom::Current(i64::try_from(bytes).unwrap_or(i64::MAX))).map_err(ReadFault::Io)?;
+                at <= file.metadata().map_err(ReadFault::Io)?.len()
+            }
+            Reader::Any(reader) => {
+                let passed = io::copy(&mut reader.by_ref().take(bytes), &mut io::sink());
+                passed.map_err(|e| self.fault(e))? == bytes
+            }
+        };
+        if there { Ok(()) } else { Err(ReadFault::Content("the file is shorter than what was read of it before".into())) }
     }
 
     /// Reads up to `count` bytes behind those in `to`; fewer only at the end. What was read before a fault is kept.
@@ -142,7 +173,7 @@ impl Content {
     }
 
     fn fault(&self, error: io::Error) -> ReadFault {
-        if self.store_failed.load(Ordering::Relaxed) {
+        if self.store_failed.load(Ordering::Relaxed) || matches!(self.reader, Reader::Plain(_)) {
             ReadFault::Io(error)
         } else if error.kind() == io::ErrorKind::UnexpectedEof {
             ReadFault::Content("the compressed file is cut off".to_owned())
@@ -165,6 +196,29 @@ pub(super) struct Blocks {
 impl Blocks {
     pub(super) const fn new(content: Content) -> Self {
         Self { content, block: Bytes::new(), ended: false, fault: None }
+    }
+
+    /// Passes over a byte order mark at the front of the file; gives its length.
+    pub(super) fn pass_bom(&mut self) -> io::Result<u64> {
+        const BOM: &[u8] = b"\xEF\xBB\xBF";
+        while self.block.len() < BOM.len() && !self.ended {
+            self.read_more(1 << 16)?;
+        }
+        if !self.block.starts_with(BOM) {
+            return Ok(0);
+        }
+        self.block.advance(BOM.len());
+        Ok(BOM.len() as u64)
+    }
+
+    /// Passes over `count` bytes.
+    pub(super) fn skip(&mut self, count: u64) -> Result<(), ReadFault> {
+        let held = usize::try_from(count).unwrap_or(usize::MAX).min(self.block.len());
+        self.block.advance(held);
+        match count - held as u64 {
+            0 => Ok(()),
+            rest => self.content.skip(rest),
+        }
     }
 
     /// Reads `count` bytes more, or as many as are held when that is more: re-reading a long record then costs little.

@@ -5,15 +5,13 @@ use std::io;
 use alluvium_core::FileCursor;
 use bytes::{Buf, Bytes};
 
-use super::input::{Blocks, FileFault};
+use super::input::{Blocks, Content as FileContent, FileFault, ReadFault};
 use super::{Chunk, Content, MAX_RECORD_BYTES};
 
 /// Least and most that is read at once.
 const READ_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=8 << 20;
 /// The most that a chunk may be asked to hold: offsets of Arrow's text columns have 31 bits.
 const MAX_CHUNK_BYTES: u64 = 256 << 20;
-
-const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// Records of one text file, one after another.
 pub(super) struct Lines<F> {
@@ -45,23 +43,15 @@ pub(super) struct Taken {
 /// Where in a record that is passed over we are.
 #[derive(Debug, Default)]
 pub(super) struct PassState {
+    /// Between quotes.
     pub(super) quoted: bool,
+    /// Something of a field was seen.
     pub(super) in_field: bool,
+    /// Of the field, only quoted text was seen.
+    pub(super) was_quoted: bool,
 }
 
 impl<F: Framing> Lines<F> {
-    /// Passes over a byte order mark; only at the front of the file.
-    pub(super) fn pass_bom(&mut self) -> io::Result<()> {
-        while self.blocks.block.len() < BOM.len() && !self.blocks.ended {
-            self.blocks.read_more(usize::try_from(*READ_BYTES.start()).unwrap_or(0))?;
-        }
-        if self.blocks.block.starts_with(BOM) {
-            self.blocks.block.advance(BOM.len());
-            self.cursor.byte += BOM.len() as u64;
-        }
-        Ok(())
-    }
-
     pub(super) fn next_chunk(&mut self, max_records: u64, max_bytes: u64) -> Result<Option<Chunk>, FileFault> {
         let max_records = max_records.max(1);
         let max_bytes = max_bytes.clamp(1, MAX_CHUNK_BYTES);
@@ -156,4 +146,16 @@ impl Framing for JsonLines {
     fn content(&self, bytes: Bytes) -> Content {
         Content::JsonLines(bytes)
     }
+}
+
+/// Opens a file of JSON lines.
+pub(super) fn open_json(content: FileContent, from: FileCursor) -> Result<Lines<JsonLines>, ReadFault> {
+    let mut blocks = Blocks::new(content);
+    let mut cursor = from;
+    if from.byte == 0 {
+        cursor.byte = blocks.pass_bom().map_err(ReadFault::Io)?;
+    } else {
+        blocks.skip(from.byte)?;
+    }
+    Ok(Lines { blocks, cursor, framing: JsonLines })
 }

@@ -4,15 +4,26 @@
 //! other without a gap, and reading on from any cursor gives exactly the records behind it (`position_never_goes_back`); memory
 //! follows the size of a chunk or of the longest record, never that of the file.
 
+mod avro;
+mod batches;
+pub(super) mod csv;
 mod input;
 mod lines;
+mod parquet;
+
+use std::sync::Arc;
 
 use alluvium_core::{FileCursor, FileFormat};
+use arrow::array::RecordBatch;
 use bytes::Bytes;
 
-use input::{Blocks, Content as FileContent};
+use avro::AvroBlocks;
+use batches::Batches;
+use csv::CsvRecords;
+use input::{Content as FileContent, ReadFault};
 pub use input::{FileFault, Input};
 use lines::{JsonLines, Lines};
+use parquet::ParquetRows;
 
 /// The longest text record that is taken in, in bytes. A longer one is refused, and only its first bytes are kept.
 pub const MAX_RECORD_BYTES: usize = 64 << 20;
@@ -28,8 +39,19 @@ pub struct Chunk {
 pub(super) enum Content {
     /// Lines of JSON; the last may lack its end.
     JsonLines(Bytes),
+    /// Records under a header; the last may lack its line's end.
+    Csv { header: Arc<csv::Header>, bytes: Bytes },
     /// One record that is too long to be held.
     TooLong { beginning: Bytes, reason: String },
+    /// Records in columns.
+    Batch(Batch),
+}
+
+/// Records in columns.
+pub(super) struct Batch {
+    pub rows: RecordBatch,
+    /// Rows, in order, of which the named column holds a time finer than its array can tell.
+    pub too_fine: Vec<(usize, String)>,
 }
 
 impl Chunk {
@@ -43,7 +65,7 @@ impl Chunk {
         self.first
     }
 
-    /// How many records it holds at most: blank lines are counted here, but are no records.
+    /// How many records it holds at most: blank lines of JSON are counted here, but are no records.
     #[must_use]
     pub const fn max_records(&self) -> u64 {
         self.records
@@ -53,7 +75,10 @@ impl Chunk {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match &self.content {
-            Content::JsonLines(bytes) | Content::TooLong { beginning: bytes, .. } => bytes.len() as u64,
+            Content::JsonLines(bytes) | Content::Csv { bytes, .. } | Content::TooLong { beginning: bytes, .. } => {
+                bytes.len() as u64
+            }
+            Content::Batch(batch) => batch.rows.get_array_memory_size() as u64,
         }
     }
 }
@@ -65,6 +90,9 @@ pub struct Splitter {
 
 enum Format {
     Json(Lines<JsonLines>),
+    Csv(Lines<CsvRecords>),
+    Parquet(Batches<ParquetRows>),
+    Avro(Batches<AvroBlocks>),
 }
 
 impl Splitter {
@@ -73,18 +101,15 @@ impl Splitter {
     /// # Errors
     /// The content is broken at its beginning, or the store fails.
     pub fn open(input: Input, name: &str, format: FileFormat, from: FileCursor) -> Result<Self, FileFault> {
+        Self::open_format(input, name, format, from).map_err(|fault| fault.at(from.record))
+    }
+
+    fn open_format(input: Input, name: &str, format: FileFormat, from: FileCursor) -> Result<Self, ReadFault> {
         let format = match format {
-            FileFormat::Json => {
-                let content = FileContent::open(input, name, from.byte).map_err(|fault| fault.at(from.record))?;
-                let mut lines = Lines { blocks: Blocks::new(content), cursor: from, framing: JsonLines };
-                if from.byte == 0 {
-                    lines.pass_bom().map_err(FileFault::Io)?;
-                }
-                Format::Json(lines)
-            }
-            FileFormat::Csv | FileFormat::Parquet | FileFormat::Avro => {
-                return Err(FileFault::Content { record: 0, reason: "not read yet".into() });
-            }
+            FileFormat::Json => Format::Json(lines::open_json(FileContent::open(input, name)?, from)?),
+            FileFormat::Csv => Format::Csv(csv::open(FileContent::open(input, name)?, from)?),
+            FileFormat::Parquet => Format::Parquet(Batches::new(ParquetRows::open(input, name, from.record)?, from)),
+            FileFormat::Avro => Format::Avro(Batches::new(AvroBlocks::open(FileContent::open(input, name)?, from.record)?, from)),
         };
         Ok(Self { format })
     }
@@ -97,6 +122,9 @@ impl Splitter {
     pub fn next_chunk(&mut self, max_records: u64, max_bytes: u64) -> Result<Option<Chunk>, FileFault> {
         match &mut self.format {
             Format::Json(lines) => lines.next_chunk(max_records, max_bytes),
+            Format::Csv(lines) => lines.next_chunk(max_records, max_bytes),
+            Format::Parquet(rows) => rows.next_chunk(max_records, max_bytes),
+            Format::Avro(blocks) => blocks.next_chunk(max_records, max_bytes),
         }
     }
 
@@ -105,6 +133,9 @@ impl Splitter {
     pub const fn cursor(&self) -> FileCursor {
         match &self.format {
             Format::Json(lines) => lines.cursor,
+            Format::Csv(lines) => lines.cursor,
+            Format::Parquet(rows) => rows.cursor,
+            Format::Avro(blocks) => blocks.cursor,
         }
     }
 }
