@@ -22,7 +22,7 @@ pub fn engine(global: &Global, memory_bytes: u64, observer: Arc<dyn Observer>, s
     };
     let resolver = project.resolver(namespace).map_err(|e| Error::new(Kind::Invalid, e.render(PROJECT_FILE)))?;
     for warning in &project.warnings {
-        observer.warning(&format!("{PROJECT_FILE}:{warning}"));
+        observer.warning(&warning.render(PROJECT_FILE));
     }
     let store = Store::open(&project.storage, &directory, project.durability)?;
     Ok(Engine::new(EngineSettings {

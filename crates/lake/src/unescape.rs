@@ -1,4 +1,4 @@
-//! A view of a store for delta-rs, in which log entries spell code points beyond the basic plane as themselves.
+//! A view of a store for delta-rs: listings are ordered, and log entries spell code points beyond the basic plane as themselves.
 //!
 //! The JSON reader below delta-rs decodes some escaped surrogate pairs wrongly (`\ud840\udc00`, U+20000, becomes U+10000), and
 //! other writers escape partition values to ASCII. So the pairs are replaced by the characters they mean before it sees them.
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
@@ -68,11 +68,11 @@ impl ObjectStore for UnescapedLog {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        sorted(self.inner.list(prefix))
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list_with_offset(prefix, offset)
+        sorted(self.inner.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -82,6 +82,17 @@ impl ObjectStore for UnescapedLog {
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.inner.copy_opts(from, to, options).await
     }
+}
+
+/// delta-rs relies on the order of names, which a local disk does not list by.
+fn sorted(listing: BoxStream<'static, Result<ObjectMeta>>) -> BoxStream<'static, Result<ObjectMeta>> {
+    stream::once(async move {
+        let mut found: Vec<ObjectMeta> = listing.try_collect().await?;
+        found.sort_by(|a, b| a.location.cmp(&b.location));
+        Ok::<_, object_store::Error>(stream::iter(found.into_iter().map(Ok)))
+    })
+    .try_flatten()
+    .boxed()
 }
 
 fn is_log_entry(location: &Path) -> bool {

@@ -1,11 +1,10 @@
 //! One partition's rows as Parquet, its columns encoded on all cores.
 
-use std::sync::Arc;
 
 use alluvium_core::{DataType, Error, Kind, Result, TableSpec};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::interleave;
-use arrow::datatypes::{DataType as ArrowType, Float32Type, Float64Type, Schema, SchemaRef};
+use arrow::datatypes::{DataType as ArrowType, Float32Type, Float64Type, SchemaRef};
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{
@@ -47,8 +46,6 @@ pub(super) struct EncodedFile {
 
 impl Encoder {
     pub(super) fn new(spec: &TableSpec) -> Self {
-        let fields: Vec<_> =
-            arrow_schema(spec).fields().iter().filter(|f| !spec.partition_by.contains(f.name())).cloned().collect();
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("alluvium ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -65,7 +62,7 @@ impl Encoder {
             }
         }
         Self {
-            schema: Arc::new(Schema::new(fields)),
+            schema: arrow_schema(spec),
             properties: properties.build(),
             target_file_bytes: usize::try_from(spec.target_file_bytes).unwrap_or(usize::MAX),
         }
@@ -161,7 +158,7 @@ impl<'a> OpenFile<'a> {
 
     fn close(mut self) -> Result<EncodedFile> {
         let metadata = self.writer.finish().map_err(internal)?;
-        let bytes = Bytes::from(self.writer.into_inner().map_err(internal)?);
+        let bytes = Bytes::from(std::mem::take(self.writer.inner_mut()));
         Ok(EncodedFile { bytes, rows: self.rows, metadata, with_nan: self.with_nan })
     }
 }

@@ -18,10 +18,10 @@ const MAX_DECIMAL_PRECISION: u8 = 15;
 pub(super) fn statistics(spec: &TableSpec, file: &EncodedFile) -> String {
     let mut leaf = 0;
     let (mut min, mut max, mut nulls) = (Map::new(), Map::new(), Map::new());
-    for column in spec.columns.iter().filter(|c| !spec.partition_by.contains(&c.name)) {
+    for column in &spec.columns {
         let bounded = !file.with_nan.contains(&column.name);
         let found = column_statistics(&column.data_type, &file.metadata, &mut leaf, bounded);
-        if spec.without_statistics.contains(&column.name) {
+        if spec.without_statistics.contains(&column.name) || spec.partition_by.contains(&column.name) {
             continue;
         }
         for (values, value) in [(&mut min, found.min), (&mut max, found.max), (&mut nulls, found.nulls)] {
