@@ -11,4 +11,5 @@ mod read;
 mod run;
 mod taken;
 
+pub(crate) use run::lease_name;
 pub use run::{Mode, RunSummary};
