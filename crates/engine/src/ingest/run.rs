@@ -367,7 +367,8 @@ pub(crate) fn lease_name(dataset: &Dataset) -> String {
     format!("{}.{}", Job::Ingest, dataset.name)
 }
 
-fn add(sum: &mut BatchOutcome, one: &BatchOutcome) {
+/// Adds one batch's outcome to a sum.
+pub(super) fn add(sum: &mut BatchOutcome, one: &BatchOutcome) {
     sum.inserted += one.inserted;
     sum.dead_letters += one.dead_letters;
     sum.skipped += one.skipped;

@@ -129,6 +129,15 @@ impl Splitter {
         }
     }
 
+    /// What a record of the file needs beside its own bytes to be decoded again: the header line of CSV.
+    #[must_use]
+    pub fn context(&self) -> Option<&str> {
+        match &self.format {
+            Format::Csv(lines) => Some(&lines.framing.header.line),
+            Format::Json(_) | Format::Parquet(_) | Format::Avro(_) => None,
+        }
+    }
+
     /// Where the last chunk ended: from here on a later batch reads the rest.
     #[must_use]
     pub const fn cursor(&self) -> FileCursor {
