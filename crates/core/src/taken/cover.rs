@@ -23,16 +23,6 @@ impl BatchSpan {
         (from < to).then_some(Self { from, to })
     }
 
-    /// Reads `<from>-<to>.taken`, both numbers of exactly 20 digits; `None` for any other name.
-    #[must_use]
-    pub fn parse_file_name(name: &str) -> Option<Self> {
-        let (from, to) = name.strip_suffix(".taken")?.split_once('-')?;
-        let number = |text: &str| {
-            (text.len() == 20 && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok().map(BatchNumber)).flatten()
-        };
-        Self::new(number(from)?, number(to)?)
-    }
-
     /// How many batches it has.
     #[must_use]
     pub const fn batches(self) -> u64 {
