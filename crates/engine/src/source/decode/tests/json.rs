@@ -12,7 +12,7 @@ fn json(dataset: &alluvium_core::Dataset, text: &str) -> Outcome {
 }
 
 /// The values of one column of this type for JSON values, or why they are refused.
-fn values(data_type: &str, values: &[&str]) -> Vec<String> {
+pub(super) fn values(data_type: &str, values: &[&str]) -> Vec<String> {
     values_in(&dataset(&[("x", data_type)]), values)
 }
 
