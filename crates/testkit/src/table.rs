@@ -65,7 +65,8 @@ impl TableReader {
     /// A version that is missing between others, or an entry that is not what Delta writes.
     pub async fn log(&self) -> Result<Vec<LogEntry>, Fault> {
         let directory = self.root.clone().join("_delta_log");
-        let found: Vec<_> = self.store.list(Some(&directory)).try_collect().await.map_err(|e| format!("listing {directory}: {e}"))?;
+        let found: Vec<_> =
+            self.store.list(Some(&directory)).try_collect().await.map_err(|e| format!("listing {directory}: {e}"))?;
         let mut names: Vec<String> =
             found.iter().filter_map(|f| f.location.filename()).filter(|n| n.ends_with(".json")).map(str::to_owned).collect();
         names.sort();
@@ -165,7 +166,8 @@ fn parse_entry(bytes: &Bytes) -> Result<LogEntry, Fault> {
             entry.txns.push((text(&txn["appId"])?, txn["version"].as_i64().ok_or("no version of a txn")?));
         }
         if let Some(metadata) = line.get("metaData") {
-            entry.schema = Some(serde_json::from_str(metadata["schemaString"].as_str().unwrap_or("")).map_err(|e| e.to_string())?);
+            entry.schema =
+                Some(serde_json::from_str(metadata["schemaString"].as_str().unwrap_or("")).map_err(|e| e.to_string())?);
         }
     }
     Ok(entry)

@@ -39,8 +39,19 @@ datasets:
 
 /// Columns of the declaration above.
 const COLUMNS: [&str; 13] = [
-    "time", "channel", "user", "page", "namespace", "isRobot", "isNew", "cityName", "countryIsoCode", "metroCode", "added",
-    "deleted", "delta",
+    "time",
+    "channel",
+    "user",
+    "page",
+    "namespace",
+    "isRobot",
+    "isNew",
+    "cityName",
+    "countryIsoCode",
+    "metroCode",
+    "added",
+    "deleted",
+    "delta",
 ];
 
 #[test]

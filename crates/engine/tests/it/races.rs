@@ -92,13 +92,17 @@ async fn process_that_wakes_after_its_records_were_folded_away_goes_on() {
     let lab = Lab::new(dir.path(), &yaml("keep", 1));
     let store = memory();
     let (other, below, directory) = (lab.clone(), store.clone(), dir.path().to_owned());
-    let slow = interrupted(&store, |step| matches!(step, Step::Put(p) if p.as_ref().ends_with("1.done.json")), move || {
-        let (other, below, directory) = (other.clone(), below.clone(), directory.clone());
-        async move {
-            run(&other, &below).await;
-            file(&directory, "f2.json", 2);
-        }
-    });
+    let slow = interrupted(
+        &store,
+        |step| matches!(step, Step::Put(p) if p.as_ref().ends_with("1.done.json")),
+        move || {
+            let (other, below, directory) = (other.clone(), below.clone(), directory.clone());
+            async move {
+                run(&other, &below).await;
+                file(&directory, "f2.json", 2);
+            }
+        },
+    );
     let summary = ingest(&lab.engine(&slow), Mode::UntilIdle).await.unwrap();
     assert!(summary.failed.is_empty(), "{:?}", summary.failed);
     settle(&lab, &store, &[files[0], ("f2.json", 2)]).await;

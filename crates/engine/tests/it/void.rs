@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchRecord, ChainId, Incarnation, Job, Namespace, RECORD_FORMAT, RecordBody, Resolver, Shard,
-    TxnVersion,
+    Attempt, BatchKey, BatchNumber, BatchRecord, ChainId, Incarnation, Job, Namespace, RECORD_FORMAT, RecordBody, Resolver,
+    Shard, TxnVersion,
 };
 use alluvium_engine::Mode;
 use alluvium_lake::{ChainStore, Store, open_or_create_namespace};
@@ -107,11 +107,8 @@ async fn record_of_a_former_incarnation_is_not_published() {
     let chain = chain(&lab, &store).await;
     assert_ne!(former.chain.incarnation, Incarnation(String::new()));
     assert_ne!(former.chain, *chain.chain());
-    let old_owner = ChainStore::new(
-        &Store::over(store.clone()),
-        &Resolver::new(Namespace::parse("default").unwrap()),
-        former.chain.clone(),
-    );
+    let old_owner =
+        ChainStore::new(&Store::over(store.clone()), &Resolver::new(Namespace::parse("default").unwrap()), former.chain.clone());
     let _created = old_owner.write(&former).await.unwrap();
     run(&lab, &store).await;
     settle(&lab, &store, &FILES).await;

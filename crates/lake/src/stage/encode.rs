@@ -1,6 +1,5 @@
 //! One partition's rows as Parquet, its columns encoded on all cores.
 
-
 use alluvium_core::{DataType, Error, Kind, Result, TableSpec};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::interleave;
