@@ -16,6 +16,7 @@ mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 pub use problem::{Place, Problem, ProjectErrors, Warning};
 
@@ -41,6 +42,8 @@ pub struct Project {
     pub storage: String,
     /// What a finished write has survived on a local disk.
     pub durability: Durability,
+    /// How long a process that died keeps others waiting.
+    pub lease_ttl: Duration,
     /// The datasets in the order of the file; at least one.
     pub datasets: Vec<Dataset>,
     /// Settings of librdkafka.

@@ -11,7 +11,7 @@ mod observe;
 mod source;
 
 pub use engine::{Clock, Engine, EngineSettings, Stop, SystemClock};
-pub use ingest::{Mode, RunSummary};
+pub use ingest::{DeadLetter, DeadLetterList, Mode, RunSummary};
 pub use observe::{BatchReport, Observer, Silent};
 pub use source::{
     Chunk, Decoded, Decoder, FileFault, FileSet, Input, ListingNotes, MAX_RECORD_BYTES, Opened, OpenedFile, Refused, Removal,

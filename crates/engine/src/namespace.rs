@@ -1,9 +1,13 @@
 //! Namespaces as a whole: which there are, and the end of one.
 
 use alluvium_core::{Error, Incarnation, Job, Kind, Result, Shard};
-use alluvium_lake::{Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace};
+use alluvium_lake::{Holder, LeaseWatch, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace};
 
 use crate::engine::Engine;
+use crate::ingest::lease_name;
+
+/// How long to wait before looking again whether a lease moves.
+const LEASE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl Engine {
     /// The namespaces in the project's storage.
@@ -36,6 +40,20 @@ impl Engine {
 
     async fn refuse_while_running(&self, incarnation: &Incarnation) -> Result<()> {
         for dataset in &self.project.datasets {
+            let mut watch = LeaseWatch::new(&self.store, &self.resolver, &lease_name(dataset), self.project.lease_ttl);
+            loop {
+                match watch.holder().await? {
+                    Holder::Nobody => break,
+                    Holder::Unknown => tokio::time::sleep(LEASE_INTERVAL).await,
+                    Holder::Alive => {
+                        return Err(Error::new(
+                            Kind::Conflict,
+                            format!("a process takes in dataset {} in namespace {}", dataset.name, self.resolver.namespace()),
+                        )
+                        .hint("stop it first"));
+                    }
+                }
+            }
             for shard in [Shard::WHOLE, Shard::REPLAY] {
                 let listing = self.chain(incarnation, Job::Ingest, dataset, shard).listing().await?;
                 if let Some(newest) = listing.newest().filter(|k| !listing.done.contains(&k.batch)) {

@@ -4,15 +4,18 @@
 //! tables with [`DeltaLog::publish`]. Invariants kept here: `no_duplicate_row` and `fenced` (the commit loop), durability on a
 //! local disk. Deliberately not here: where rows come from, and in which order a batch's tables are published.
 
+mod lease;
 mod local;
 mod log;
 mod namespace;
+mod process;
 mod records;
 mod schema;
 mod stage;
 mod store;
 mod unescape;
 
+pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
 pub use log::{Commit, DeltaLog, LiveFile, Published, TableState};
 pub use namespace::{
     NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace, open_or_create_namespace,

@@ -7,6 +7,7 @@ use alluvium_core::{DatasetName, Project};
 use alluvium_engine::{BatchReport, Clock, Engine, EngineSettings, Observer, Stop};
 use alluvium_lake::Store;
 
+use crate::aside::OwnLeases;
 use crate::clock::StepClock;
 
 /// A project in a directory, from which every test process gets an engine of its own.
@@ -16,19 +17,32 @@ pub struct Lab {
     yaml: String,
     clock: Arc<dyn Clock>,
     memory_bytes: u64,
+    shared_leases: bool,
 }
 
 impl Lab {
     /// A lab whose relative paths start from `directory`, with a clock of its own.
     #[must_use]
     pub fn new(directory: &Path, yaml: &str) -> Self {
-        Self { directory: directory.to_owned(), yaml: yaml.to_owned(), clock: Arc::new(StepClock::new()), memory_bytes: 64 << 20 }
+        Self {
+            directory: directory.to_owned(),
+            yaml: yaml.to_owned(),
+            clock: Arc::new(StepClock::new()),
+            memory_bytes: 64 << 20,
+            shared_leases: false,
+        }
     }
 
     /// The same project with other text.
     #[must_use]
     pub fn with_yaml(&self, yaml: &str) -> Self {
         Self { yaml: yaml.to_owned(), ..self.clone() }
+    }
+
+    /// The same, but its engines wait for each other's leases. Without it each has leases of its own, see [`OwnLeases`].
+    #[must_use]
+    pub fn with_shared_leases(&self) -> Self {
+        Self { shared_leases: true, ..self.clone() }
     }
 
     /// The project.
@@ -58,7 +72,7 @@ impl Lab {
             project,
             directory: self.directory.clone(),
             resolver,
-            store: store.clone(),
+            store: if self.shared_leases { store.clone() } else { store.layered(|inner| Arc::new(OwnLeases::new(inner))) },
             memory_bytes: self.memory_bytes,
             clock: self.clock.clone(),
             observer,

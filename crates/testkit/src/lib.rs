@@ -5,6 +5,7 @@
 //! a fresh process makes of what was left behind. What landed is read by [`TableReader`], which shares no code with what it
 //! checks.
 
+mod aside;
 mod check;
 mod clock;
 mod fault;
@@ -13,6 +14,7 @@ mod pause;
 mod table;
 mod tree;
 
+pub use aside::OwnLeases;
 pub use check::{DatasetCheck, Landed};
 pub use clock::StepClock;
 pub use fault::{Fault, FaultStore, Injected, Put, PutKind, injected};

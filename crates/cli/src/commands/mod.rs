@@ -1,5 +1,6 @@
 //! One module a command.
 
+mod dead_letters;
 mod init;
 mod namespace;
 mod run;
@@ -18,6 +19,7 @@ use crate::{context, memory, output, signals};
 pub async fn dispatch(args: Args) -> Result<u8> {
     let global = args.global;
     match args.command {
+        Command::DeadLetters { command } => dead_letters::dead_letters(&global, &command).await,
         Command::Init { dir } => init::init(&dir),
         Command::Run(run) => run::run(&global, &run).await,
         Command::Schema => {

@@ -33,7 +33,8 @@ pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
     print_summary(global.output, &summary?, started)
 }
 
-fn print_summary(format: Output, summary: &RunSummary, started: Instant) -> Result<u8> {
+/// Prints what a run did, and the errors of the datasets that failed. Returns the exit code.
+pub fn print_summary(format: Output, summary: &RunSummary, started: Instant) -> Result<u8> {
     for (_, error) in &summary.failed {
         output::print_error(error);
     }

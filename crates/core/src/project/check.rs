@@ -7,6 +7,7 @@ mod dataset;
 mod fields;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use self::dataset::DatasetCheck;
 use super::at::{At, Entries};
@@ -35,6 +36,9 @@ pub(super) fn check(raw: RawProject, broken: &BTreeSet<String>, said: &[Problem]
     warnings.sort_by_key(|w| w.place);
     Checked { project: Project { warnings, topics, ..project }, problems }
 }
+
+/// How long a dead process on another machine keeps others waiting.
+const DEFAULT_LEASE_TTL: Duration = Duration::from_secs(10);
 
 struct Checker<'a> {
     broken: &'a BTreeSet<String>,
@@ -71,7 +75,6 @@ impl Checker<'_> {
         self.later("requests", raw.requests.as_ref(), "requests are");
         self.later("erase", raw.erase.as_ref(), "erasures are");
         self.later("maintenance", raw.maintenance.as_ref(), "maintenance is");
-        self.later("leases", raw.leases.as_ref(), "leases are");
         if let Some(requests) = &raw.requests {
             self.requests(&requests.value);
         }
@@ -89,6 +92,7 @@ impl Checker<'_> {
             reserved_namespaces,
             storage: storage.unwrap_or_default(),
             durability: raw.durability.unwrap_or_default(),
+            lease_ttl: raw.leases.and_then(|l| l.value.ttl).map_or(DEFAULT_LEASE_TTL, |ttl| ttl.0),
             datasets: datasets.map(|datasets| self.datasets(datasets)).unwrap_or_default(),
             kafka: KafkaSettings::new(raw.kafka.map(|kafka| kafka.value.0).unwrap_or_default()),
             warnings: Vec::new(),

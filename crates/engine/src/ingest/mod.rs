@@ -6,9 +6,13 @@
 mod backlog;
 mod dead_letters;
 mod finish;
+mod letters;
 mod notify;
 mod read;
+mod replay;
 mod run;
 mod taken;
 
+pub use letters::{DeadLetter, DeadLetterList};
+pub(crate) use run::lease_name;
 pub use run::{Mode, RunSummary};

@@ -49,22 +49,28 @@ pub(super) struct Read {
 /// A chunk on its way to a decoder.
 struct Work {
     seq: u64,
-    file: Arc<str>,
+    file: Arc<Named>,
     chunk: Chunk,
 }
 
 /// A decoded chunk.
 struct Ready {
     seq: u64,
-    file: Arc<str>,
+    file: Arc<Named>,
     decoded: Decoded,
 }
 
 /// The file being read.
 struct Open {
     range: FileRange,
-    name: Arc<str>,
+    name: Arc<Named>,
     splitter: Splitter,
+}
+
+/// What dead letters say of their file.
+struct Named {
+    path: String,
+    context: Option<String>,
 }
 
 impl Reading<'_> {
@@ -205,7 +211,10 @@ impl Reading<'_> {
             OpenedFile::Bytes(bytes) => Input::Bytes(bytes),
         };
         match Splitter::open(input, &range.path, self.inbox.source.format, range.from) {
-            Ok(splitter) => Ok(Some(Open { name: Arc::from(range.path.as_str()), range, splitter })),
+            Ok(splitter) => {
+                let name = Named { path: range.path.clone(), context: splitter.context().map(str::to_owned) };
+                Ok(Some(Open { name: Arc::new(name), range, splitter }))
+            }
             Err(FileFault::Content { record, reason }) => {
                 self.file_fault(&range, record, reason)?;
                 read.records += 1;
@@ -219,15 +228,15 @@ impl Reading<'_> {
     }
 
     fn file_fault(&mut self, range: &FileRange, record: u64, reason: String) -> Result<()> {
-        self.refused.push(&range.path, vec![Refused { record, raw: Vec::new(), reason, field: None }])
+        self.refused.push(&range.path, None, vec![Refused { record, raw: Vec::new(), reason, field: None }])
     }
 
     fn stage(&mut self, ready: Vec<Ready>) -> Result<()> {
         let mut batches = Vec::with_capacity(ready.len());
         for Ready { file, decoded, .. } in ready {
-            self.refused.push(&file, decoded.refused)?;
+            self.refused.push(&file.path, file.context.as_deref(), decoded.refused)?;
             if decoded.rows.num_rows() > 0 {
-                batches.push(with_our_columns(&decoded.rows, &file, self.staged_at_micros)?);
+                batches.push(with_our_columns(&decoded.rows, &file.path, self.staged_at_micros)?);
             }
         }
         self.rows.stage(&batches)
@@ -256,7 +265,7 @@ fn decode_all(decoder: &Decoder, work: &Mutex<Receiver<Work>>, ready: &Mutex<Vec
 }
 
 /// Adds the columns that the decoder does not know: `_source`, `_ingested_at` and `_original`.
-pub(super) fn with_our_columns(rows: &RecordBatch, source: &str, staged_at_micros: i64) -> Result<RecordBatch> {
+fn with_our_columns(rows: &RecordBatch, source: &str, staged_at_micros: i64) -> Result<RecordBatch> {
     let count = rows.num_rows();
     let source_values: ArrayRef = Arc::new(StringArray::from(vec![source]));
     let sources = DictionaryArray::<Int32Type>::try_new(Int32Array::from(vec![0; count]), source_values).map_err(internal)?;

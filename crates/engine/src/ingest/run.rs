@@ -7,7 +7,7 @@ use alluvium_core::{
     Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, FileCursor, FoundFile, Incarnation, Job, Kind,
     RECORD_FORMAT, Range, RecordBody, Recorded, Result, Shard, TableSpec, app_id,
 };
-use alluvium_lake::{ChainListing, ChainStore, PutNew, StageSettings, Stager};
+use alluvium_lake::{ChainListing, ChainStore, Lease, LeaseWatch, PutNew, StageSettings, Stager};
 use tokio::runtime::Handle;
 
 use super::backlog::{Inbox, still_waiting};
@@ -20,6 +20,8 @@ use crate::source::Decoder;
 
 /// How long a follower waits before it looks for new files again.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a run waits before it asks again whether another process still works on the same.
+const LEASE_INTERVAL: Duration = Duration::from_millis(100);
 /// How many finished files may wait to be put.
 const FILES_IN_FLIGHT: usize = 16;
 
@@ -57,6 +59,8 @@ struct Ingest<'a> {
     /// What is still to be taken; `None` before the first listing.
     queue: Option<VecDeque<FoundFile>>,
     prepared: bool,
+    watch: LeaseWatch,
+    lease: Option<Lease>,
 }
 
 /// What a round did.
@@ -65,6 +69,8 @@ enum Round {
     Batch(BatchOutcome),
     /// Another process was quicker with the record: look again.
     Again,
+    /// Another process has the dataset's lease.
+    Waiting,
     /// There is nothing to take.
     Idle,
     /// The user asked to stop.
@@ -90,21 +96,33 @@ impl Engine {
                 Err(e) => summary.failed.push((dataset.name.0.clone(), e)),
             }
         }
-        let mut idle = 0;
+        let (mut idle, mut waiting) = (0, 0);
         while let Some(mut ingest) = turns.pop_front() {
             if self.stop.asked() {
-                break;
+                ingest.release().await;
+                continue;
             }
-            match ingest.round().await {
+            let round = ingest.turn().await;
+            waiting = if matches!(round, Ok(Round::Waiting)) { waiting + 1 } else { 0 };
+            match round {
                 Ok(Round::Batch(outcome)) => {
                     summary.batches += 1;
                     add(&mut summary.outcome, &outcome);
                     idle = 0;
-                    if mode != Mode::Once {
+                    if mode == Mode::Once {
+                        ingest.release().await;
+                    } else {
                         turns.push_back(ingest);
                     }
                 }
                 Ok(Round::Again) => turns.push_back(ingest),
+                Ok(Round::Waiting) => {
+                    turns.push_back(ingest);
+                    if waiting >= turns.len() {
+                        waiting = 0;
+                        self.stop.sleep(LEASE_INTERVAL).await;
+                    }
+                }
                 Ok(Round::Idle) if mode == Mode::Follow => {
                     ingest.queue = None;
                     turns.push_back(ingest);
@@ -114,8 +132,11 @@ impl Engine {
                         self.stop.sleep(FOLLOW_INTERVAL).await;
                     }
                 }
-                Ok(Round::Idle | Round::Stopped) => {}
-                Err(e) => summary.failed.push((ingest.dataset.name.0.clone(), e)),
+                Ok(Round::Idle | Round::Stopped) => ingest.release().await,
+                Err(e) => {
+                    summary.failed.push((ingest.dataset.name.0.clone(), e));
+                    ingest.release().await;
+                }
             }
         }
         Ok(summary)
@@ -133,7 +154,37 @@ impl<'a> Ingest<'a> {
             taken: Taken::new(),
             queue: None,
             prepared: false,
+            watch: LeaseWatch::new(&engine.store, &engine.resolver, &lease_name(dataset), engine.project.lease_ttl),
+            lease: None,
         })
+    }
+
+    /// A round, if this process has the dataset's lease or gets it.
+    async fn turn(&mut self) -> Result<Round> {
+        match &self.lease {
+            Some(lease) if lease.is_lost() => {
+                return Err(Error::new(
+                    Kind::Fenced,
+                    format!("dataset {}: another process took over while this one stood still", self.dataset.name),
+                )
+                .hint("nothing is lost and nothing to do: the other process goes on"));
+            }
+            Some(_) => {}
+            None => match self.watch.try_acquire().await? {
+                Some(lease) => self.lease = Some(lease),
+                None => return Ok(Round::Waiting),
+            },
+        }
+        self.round().await
+    }
+
+    /// Lets the next go first. A lease that cannot be given back runs out by itself.
+    async fn release(self) {
+        if let Some(lease) = self.lease
+            && let Err(error) = lease.release().await
+        {
+            tracing::warn!(error = %error.chain_text(), "could not give back a lease");
+        }
     }
 
     fn finishing(&self, resumed: bool) -> Finishing<'_> {
@@ -333,7 +384,13 @@ fn may_be_overtaken(kind: Kind) -> bool {
     matches!(kind, Kind::NotFound | Kind::Conflict | Kind::Corrupt | Kind::Unavailable)
 }
 
-fn add(sum: &mut BatchOutcome, one: &BatchOutcome) {
+/// The lease of a dataset's ingest.
+pub(crate) fn lease_name(dataset: &Dataset) -> String {
+    format!("{}.{}", Job::Ingest, dataset.name)
+}
+
+/// Adds one batch's outcome to a sum.
+pub(super) fn add(sum: &mut BatchOutcome, one: &BatchOutcome) {
     sum.inserted += one.inserted;
     sum.dead_letters += one.dead_letters;
     sum.skipped += one.skipped;

@@ -64,3 +64,26 @@ async fn a_process_that_dies_beside_another_leaves_every_record_once() {
         meet(seed, "delete", 2, Some(3 + seed * 4)).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_processes_that_wait_for_each_others_leases_are_never_fenced() {
+    for seed in 1..=4 {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, records) in FILES {
+            file(dir.path(), name, records);
+        }
+        let lab = Lab::new(dir.path(), &yaml("keep", 5)).with_shared_leases();
+        let store = memory();
+        let tasks: Vec<_> = (0..3)
+            .map(|i| {
+                let engine = lab.engine(&Store::over(Arc::new(PauseStore::jitter(store.clone(), seed * 16 + i))));
+                tokio::spawn(async move { ingest(&engine, Mode::UntilIdle).await })
+            })
+            .collect();
+        for task in tasks {
+            let summary = task.await.unwrap().unwrap();
+            assert!(summary.failed.is_empty(), "seed {seed}: {:?}", summary.failed);
+        }
+        settle(&lab, &store, &FILES).await;
+    }
+}

@@ -1,8 +1,10 @@
 //! The live files of a table.
 
 use alluvium_core::{Error, Kind, Result};
+use arrow::array::RecordBatch;
 use deltalake_core::DeltaTableError;
 use deltalake_core::kernel::EagerSnapshot;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::table::DeltaLog;
 
@@ -33,6 +35,21 @@ impl DeltaLog {
                 rows: f.num_records().map(|n| n as u64),
             })
             .collect())
+    }
+
+    /// The rows of a data file.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] if it is gone or is no Parquet.
+    pub async fn read_file(&self, name: &str) -> Result<Vec<RecordBatch>> {
+        let path = self.data_path(name);
+        let corrupt = || {
+            Error::new(Kind::Corrupt, format!("the data file {path} is gone or damaged"))
+                .hint("restore it from a backup of the storage")
+        };
+        let bytes = self.store().get(&path).await?.ok_or_else(corrupt)?;
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|b| b.build()).map_err(|e| corrupt().source(e))?;
+        reader.collect::<std::result::Result<_, _>>().map_err(|e| corrupt().source(e))
     }
 
     /// delta-rs's snapshot of a version (the newest, without one), with its files.

@@ -70,7 +70,6 @@ fn the_full_example_warns_only_of_what_is_not_built_yet() {
             (34, "requests"),
             (38, "erase"),
             (39, "maintenance"),
-            (40, "leases"),
         ]
     );
     assert_eq!(

@@ -11,6 +11,7 @@ use super::json::{Stop, column_value, last_of_each_key};
 use super::plan::Plan;
 use super::rows::{Refusal, Rows};
 use super::scan::Scanner;
+use crate::source::split::MAX_RECORD_BYTES;
 use crate::source::split::csv::{Broken, End, Header, field, is_blank};
 
 /// The text of a field: a part of the record, or of the texts that had to be changed.
@@ -52,6 +53,10 @@ pub(crate) fn records(plan: &Plan, header: &Header, first: u64, bytes: &[u8], ro
                 None => std::str::from_utf8(&bytes[start..end]).ok(),
             };
             let outcome = match (broken, text) {
+                _ if end - start > MAX_RECORD_BYTES => {
+                    rows.refuse_too_long(record, &bytes[start..end], (end - start) as u64);
+                    Ok(())
+                }
                 (Some(Broken::Open), _) => Err(("a quote is not closed".to_owned(), None)),
                 (Some(Broken::BehindQuote), _) => Err(("something stands behind a closing quote".to_owned(), None)),
                 (None, None) => Err(("not UTF-8".to_owned(), None)),

@@ -18,6 +18,8 @@ mod rescue;
 mod rows;
 mod scan;
 mod schema;
+#[cfg(test)]
+mod tests;
 mod text;
 mod time;
 
@@ -77,7 +79,7 @@ impl Decoder {
             Content::JsonLines(bytes) => text::json_lines(&self.plan, first, &bytes, &mut rows),
             Content::Csv { header, bytes } => csv::records(&self.plan, &header, first, &bytes, &mut rows),
             Content::Batch(batch) => columnar::batch(&self.plan, first, &batch.rows, &batch.too_fine, &mut rows),
-            Content::TooLong { beginning, reason } => rows.refuse(first, &beginning, (reason, None)),
+            Content::TooLong { beginning, length } => rows.refuse_too_long(first, &beginning, length),
         }
         rows.finish(&self.schema)
     }

@@ -12,6 +12,7 @@ use super::convert::{Scalar, Unfit};
 use super::plan::Plan;
 use super::time;
 use super::{Decoded, Refused};
+use crate::source::split::MAX_RECORD_BYTES;
 
 /// The rows and refusals of one chunk while they grow.
 pub(crate) struct Rows<'p> {
@@ -75,6 +76,14 @@ impl<'p> Rows<'p> {
     /// Keeps a record that is no row.
     pub(crate) fn refuse(&mut self, record: u64, raw: &[u8], (reason, field): Refusal) {
         self.refused.push(Refused { record, raw: raw.to_vec(), reason, field });
+    }
+
+    /// Keeps the beginning of a record of `length` bytes, more than are taken.
+    pub(crate) fn refuse_too_long(&mut self, record: u64, beginning: &[u8], length: u64) {
+        let reason = format!(
+            "the record has {length} bytes with its line's end, more than {MAX_RECORD_BYTES}; only the first of them are kept"
+        );
+        self.refuse(record, &beginning[..MAX_RECORD_BYTES], (reason, None));
     }
 
     pub(crate) fn finish(mut self, schema: &SchemaRef) -> Decoded {

@@ -4,6 +4,7 @@ use super::cell::Slots;
 use super::json::{JsonReader, Stop, last_of_each_key};
 use super::plan::Plan;
 use super::rows::{Refusal, Rows};
+use crate::source::split::MAX_RECORD_BYTES;
 
 /// Decodes JSON lines; `first` is the number of the first. A line is passed over when only white space stands in it.
 pub(crate) fn json_lines(plan: &Plan, first: u64, bytes: &[u8], rows: &mut Rows<'_>) {
@@ -16,15 +17,21 @@ pub(crate) fn json_lines(plan: &Plan, first: u64, bytes: &[u8], rows: &mut Rows<
             let mut start = 0;
             while start < text.len() {
                 let end = memchr::memchr(b'\n', &bytes[start..]).map_or(text.len(), |at| start + at);
-                json_record(&mut reader, record, &text[start..end], &mut slots, rows);
+                let next = text.len().min(end + 1);
+                if next - start > MAX_RECORD_BYTES {
+                    rows.refuse_too_long(record, &bytes[start..next], (next - start) as u64);
+                } else {
+                    json_record(&mut reader, record, &text[start..end], &mut slots, rows);
+                }
                 record += 1;
-                start = end + 1;
+                start = next;
             }
         }
         Err(_) => {
-            let lines = bytes.strip_suffix(b"\n").unwrap_or(bytes).split(|&b| b == b'\n');
-            for (record, line) in (first..).zip(lines) {
+            for (record, whole) in (first..).zip(bytes.split_inclusive(|&b| b == b'\n')) {
+                let line = whole.strip_suffix(b"\n").unwrap_or(whole);
                 match std::str::from_utf8(line) {
+                    _ if whole.len() > MAX_RECORD_BYTES => rows.refuse_too_long(record, whole, whole.len() as u64),
                     Ok(text) => json_record(&mut reader, record, text, &mut Slots::new(plan.cells), rows),
                     Err(_) => rows.refuse(record, without_return(line), ("not UTF-8".to_owned(), None)),
                 }

@@ -17,6 +17,8 @@ use alluvium_core::FileCursor;
 #[derive(Debug)]
 pub(crate) struct Header {
     pub names: Vec<String>,
+    /// The header line as it stands, without the line's end.
+    pub line: String,
 }
 
 /// Where a field stands, without its quotes.
@@ -104,7 +106,7 @@ pub(crate) fn is_blank(field: Result<Field, Broken>) -> bool {
 
 /// Records of a file with this header.
 pub(super) struct CsvRecords {
-    header: Arc<Header>,
+    pub(super) header: Arc<Header>,
 }
 
 impl Framing for CsvRecords {
@@ -155,7 +157,7 @@ pub(super) fn open(content: FileContent, from: FileCursor) -> Result<Lines<CsvRe
     let header = loop {
         let Blocks { block, ended, fault, .. } = &mut blocks;
         match record_end(block, 0, *ended && fault.is_none()) {
-            Some((0, _)) => break Header { names: Vec::new() },
+            Some((0, _)) => break Header { names: Vec::new(), line: String::new() },
             Some((end, true)) => {
                 block.advance(end);
                 cursor.byte += end as u64;
@@ -202,7 +204,10 @@ fn header(record: &[u8]) -> Result<Header, String> {
         names.push(name);
         match end {
             End::Comma(next) => at = next,
-            End::Line(_) | End::Input => return Ok(Header { names }),
+            End::Line(_) | End::Input => {
+                let line = text.trim_end_matches(['\r', '\n']).to_owned();
+                return Ok(Header { names, line });
+            }
         }
     }
 }

@@ -108,8 +108,7 @@ impl<F: Framing> Lines<F> {
         let first = self.cursor.record;
         self.cursor.record += 1;
         self.cursor.byte += length;
-        let reason = format!("the record has {length} bytes, more than {MAX_RECORD_BYTES}; only the first of them are kept");
-        Ok(Chunk::new(first, 1, Content::TooLong { beginning, reason }))
+        Ok(Chunk::new(first, 1, Content::TooLong { beginning, length }))
     }
 }
 

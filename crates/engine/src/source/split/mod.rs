@@ -25,7 +25,8 @@ pub use input::{FileFault, Input};
 use lines::{JsonLines, Lines};
 use parquet::ParquetRows;
 
-/// The longest text record that is taken in, in bytes. A longer one is refused, and only its first bytes are kept.
+/// The longest text record that is taken in, in bytes and with its line's end. A longer one is refused, and only its first bytes
+/// are kept.
 pub const MAX_RECORD_BYTES: usize = 64 << 20;
 
 /// Whole records of one file, to be decoded on any thread.
@@ -41,8 +42,8 @@ pub(super) enum Content {
     JsonLines(Bytes),
     /// Records under a header; the last may lack its line's end.
     Csv { header: Arc<csv::Header>, bytes: Bytes },
-    /// One record that is too long to be held.
-    TooLong { beginning: Bytes, reason: String },
+    /// One record that is too long to be held, and how long it is.
+    TooLong { beginning: Bytes, length: u64 },
     /// Records in columns.
     Batch(Batch),
 }
@@ -131,6 +132,15 @@ impl Splitter {
             Format::Csv(lines) => lines.next_chunk(max_records, max_bytes),
             Format::Parquet(rows) => rows.next_chunk(max_records, max_bytes),
             Format::Avro(blocks) => blocks.next_chunk(max_records, max_bytes),
+        }
+    }
+
+    /// What a record of the file needs beside its own bytes to be decoded again: the header line of CSV.
+    #[must_use]
+    pub fn context(&self) -> Option<&str> {
+        match &self.format {
+            Format::Csv(lines) => Some(&lines.framing.header.line),
+            Format::Json(_) | Format::Parquet(_) | Format::Avro(_) => None,
         }
     }
 

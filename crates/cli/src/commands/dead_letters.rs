@@ -1,0 +1,38 @@
+//! `alluvium dead-letters`.
+
+use std::time::Instant;
+
+use alluvium_core::Result;
+
+use super::{engine, run};
+use crate::args::{DeadLettersCommand, Global};
+use crate::output;
+
+/// Lists refused records, or takes them in again.
+pub async fn dead_letters(global: &Global, command: &DeadLettersCommand) -> Result<u8> {
+    match command {
+        DeadLettersCommand::List { dataset, limit } => {
+            let (engine, _) = engine(global, None)?;
+            let datasets = engine.datasets(dataset.as_slice())?;
+            let listed = engine.dead_letters(&datasets, *limit).await?;
+            for letter in &listed.letters {
+                match global.output {
+                    crate::args::Output::Json => output::json(&letter.json())?,
+                    crate::args::Output::Text => output::line(&letter.text())?,
+                }
+            }
+            if listed.more {
+                eprintln!("there are more; see them with --limit");
+            }
+            Ok(0)
+        }
+        DeadLettersCommand::Replay { datasets, memory } => {
+            let started = Instant::now();
+            let (engine, progress) = engine(global, memory.as_deref())?;
+            let datasets = engine.datasets(datasets)?;
+            let summary = engine.replay_dead_letters(&datasets).await;
+            progress.clear();
+            run::print_summary(global.output, &summary?, started)
+        }
+    }
+}

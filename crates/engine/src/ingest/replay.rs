@@ -1,0 +1,308 @@
+//! Dead letters taken in again, after the declaration was mended: those that fit become rows, exactly once.
+//!
+//! A chain of its own for each dataset. A batch takes whole files of `dead_letters`: the records that fit now go to the data
+//! table, and the same batch replaces the files by one with the rest. Files in which nothing fits are left alone.
+
+use std::sync::Arc;
+
+use alluvium_core::{
+    Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, DatasetName, Error, FileCursor, FileFormat, Incarnation,
+    Job, Kind, RECORD_FORMAT, Range, RecordBody, Recorded, Result, Shard, Source, TableSpec, app_id, parse_data_file,
+};
+use alluvium_lake::{ChainStore, LeaseWatch, PutNew, StageSettings, Stager};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::compute::concat_batches;
+use arrow::datatypes::Int64Type;
+use bytes::Bytes;
+
+use super::dead_letters::{DeadLetters, Letter};
+use super::finish::{Finished, Finishing};
+use super::read::add_columns;
+use super::run::{RunSummary, add};
+use crate::engine::Engine;
+use crate::source::{Decoder, Input, Refused, Splitter};
+
+/// How long to wait before looking again whether another process still replays.
+const LEASE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// One dataset's part in a replay.
+struct Replay<'a> {
+    engine: &'a Engine,
+    dataset: &'a Dataset,
+    incarnation: Incarnation,
+    chain: ChainStore,
+    format: FileFormat,
+}
+
+/// Letters of some files, and which of them are ours.
+#[derive(Default)]
+pub(super) struct Letters {
+    files: Vec<String>,
+    letters: Vec<(DatasetName, Letter)>,
+    bytes: u64,
+}
+
+impl Engine {
+    /// Decodes the dead letters of `datasets` again.
+    ///
+    /// # Errors
+    /// Only what concerns all datasets; the rest is in [`RunSummary::failed`].
+    ///
+    /// # Cancel safety
+    /// Cancelled anywhere, the next replay or run goes on where this one was.
+    pub async fn replay_dead_letters(&self, datasets: &[&Dataset]) -> Result<RunSummary> {
+        let mut summary = RunSummary::default();
+        let Some(incarnation) = self.existing_incarnation().await? else { return Ok(summary) };
+        for dataset in datasets {
+            if self.stop.asked() {
+                break;
+            }
+            let Source::Files(source) = &dataset.source else { continue };
+            let replay = Replay {
+                engine: self,
+                dataset,
+                incarnation: incarnation.clone(),
+                chain: self.chain(&incarnation, Job::Ingest, dataset, Shard::REPLAY),
+                format: source.format,
+            };
+            if let Err(e) = replay.run_alone(&mut summary).await {
+                summary.failed.push((dataset.name.0.clone(), e));
+            }
+        }
+        Ok(summary)
+    }
+}
+
+impl Replay<'_> {
+    async fn run_alone(&self, summary: &mut RunSummary) -> Result<()> {
+        let name = format!("replay.{}", self.dataset.name);
+        let mut watch = LeaseWatch::new(&self.engine.store, &self.engine.resolver, &name, self.engine.project.lease_ttl);
+        let lease = loop {
+            match watch.try_acquire().await? {
+                Some(lease) => break lease,
+                None if self.engine.stop.asked() => return Ok(()),
+                None => self.engine.stop.sleep(LEASE_INTERVAL).await,
+            }
+        };
+        let done = self.run(summary).await;
+        lease.release().await?;
+        done
+    }
+
+    async fn run(&self, summary: &mut RunSummary) -> Result<()> {
+        let mut next = self.finish_what_is_recorded(summary).await?;
+        let log = self.engine.log_of(&TableSpec::dead_letters());
+        if !log.exists().await? {
+            return Ok(());
+        }
+        let spec = TableSpec::data(self.dataset);
+        let app = app_id(self.chain.chain());
+        self.engine.log_of(&spec).ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        let version = log.state(&app).await?.map_or(0, |s| s.version());
+        let mut some = Letters::default();
+        for file in log.live_files(Some(version)).await? {
+            if parse_data_file(&file.path).is_some_and(|name| name.chain.dataset != self.dataset.name) {
+                continue;
+            }
+            some.read(&file.path, &log.read_file(&file.path).await?, &self.dataset.name)?;
+            if some.bytes >= self.engine.memory_bytes / 8 {
+                self.batch(std::mem::take(&mut some), version, &mut next, summary).await?;
+            }
+            if self.engine.stop.asked() {
+                return Ok(());
+            }
+        }
+        self.batch(some, version, &mut next, summary).await
+    }
+
+    /// Finishes the chain's newest batch if it is not; the key of the next.
+    async fn finish_what_is_recorded(&self, summary: &mut RunSummary) -> Result<BatchKey> {
+        let listing = self.chain.listing().await?;
+        let first = |batch| BatchKey { batch, attempt: Attempt::FIRST };
+        let Some(newest) = listing.newest() else { return Ok(first(BatchNumber::FIRST)) };
+        if listing.done.contains(&newest.batch) {
+            return Ok(first(newest.batch.next()));
+        }
+        let gone =
+            || Error::new(Kind::Unavailable, format!("the record of replay {newest} was listed and is gone")).hint("run again");
+        let record = self.chain.record(newest).await?.ok_or_else(gone)?;
+        match self.finishing(true).finish(&record).await? {
+            Finished::Done(mark) => {
+                summary.batches += 1;
+                add(&mut summary.outcome, &mark.outcome);
+                Ok(first(newest.batch.next()))
+            }
+            // Voided before it was recorded: nothing of it was published, and no range is fixed.
+            Finished::Amend(why) => {
+                let attempt = newest.attempt.next();
+                let attempt = attempt
+                    .ok_or_else(|| Error::new(Kind::Internal, format!("replay {newest} was attempted too often: {why}")))?;
+                Ok(BatchKey { attempt, ..newest })
+            }
+        }
+    }
+
+    fn finishing(&self, resumed: bool) -> Finishing<'_> {
+        Finishing { engine: self.engine, incarnation: &self.incarnation, dataset: self.dataset, chain: &self.chain, resumed }
+    }
+
+    /// Decodes letters; if any fits, publishes a batch that moves it to the data table.
+    async fn batch(&self, some: Letters, version: u64, next: &mut BatchKey, summary: &mut RunSummary) -> Result<()> {
+        let decoder = Decoder::new(self.dataset);
+        let (mut rows, mut rest) = (Vec::new(), Vec::new());
+        for (dataset, letter) in some.letters {
+            let decoded = if dataset == self.dataset.name { self.decode(&decoder, &letter) } else { Err(None) };
+            match decoded {
+                Ok(row) => rows.push((letter.source, letter.refused.record.cast_signed(), row)),
+                Err(reason) => rest.push((dataset, with_reason(letter, reason))),
+            }
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let record = self.stage(rows, rest, some.files, version, *next).await?;
+        if self.chain.write(&record).await? == PutNew::Exists {
+            return Err(Error::new(
+                Kind::Fenced,
+                format!("dataset {}: another process replays dead letters too", self.dataset.name),
+            )
+            .hint("nothing is lost; see what it did with: alluvium dead-letters list"));
+        }
+        if let Finished::Done(mark) = self.finishing(false).finish(&record).await? {
+            summary.batches += 1;
+            add(&mut summary.outcome, &BatchOutcome { dead_letters: 0, ..mark.outcome });
+        }
+        *next = BatchKey { batch: next.batch.next(), attempt: Attempt::FIRST };
+        Ok(())
+    }
+
+    /// The row that a letter's record makes now, or the reason why it still makes none.
+    fn decode(&self, decoder: &Decoder, letter: &Letter) -> std::result::Result<RecordBatch, Option<Refused>> {
+        if letter.refused.raw.is_empty() {
+            return Err(None);
+        }
+        // What came from Parquet or Avro was kept as JSON.
+        let (format, text) = match (self.format, &letter.context) {
+            (FileFormat::Csv, Some(header)) => {
+                (FileFormat::Csv, [header.as_bytes(), b"\n", letter.refused.raw.as_slice()].concat())
+            }
+            _ => (FileFormat::Json, letter.refused.raw.clone()),
+        };
+        let input = Input::Bytes(Bytes::from(text));
+        let chunk = Splitter::open(input, "", format, FileCursor::default()).and_then(|mut s| s.next_chunk(1, u64::MAX));
+        let Ok(Some(chunk)) = chunk else { return Err(None) };
+        let decoded = decoder.decode(chunk);
+        match decoded.refused.into_iter().next() {
+            None if decoded.rows.num_rows() == 1 => Ok(decoded.rows),
+            refused => Err(refused),
+        }
+    }
+
+    async fn stage(
+        &self,
+        rows: Vec<(String, i64, RecordBatch)>,
+        rest: Vec<(DatasetName, Letter)>,
+        files: Vec<String>,
+        version: u64,
+        key: BatchKey,
+    ) -> Result<BatchRecord> {
+        let now_micros = self.engine.clock.now_micros();
+        let settings = |org: Option<String>| StageSettings {
+            chain: self.chain.chain().clone(),
+            key,
+            now_ms: now_micros.div_euclid(1000),
+            org,
+            files_in_flight: 4,
+        };
+        let (data_spec, letters_spec) = (TableSpec::data(self.dataset), TableSpec::dead_letters());
+        let data = Stager::new(&self.engine.log_of(&data_spec), &data_spec, settings(Some(self.dataset.org.clone())));
+        let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None));
+        let rows = with_places(&rows, now_micros)?;
+        let mut kept = DeadLetters::new(letters, self.dataset.name.clone(), key, now_micros, self.engine.memory_bytes);
+        let letters = tokio::task::block_in_place(|| {
+            data.stage(&[rows])?;
+            for (dataset, letter) in rest {
+                kept.push_for(&dataset, letter)?;
+            }
+            kept.into_stager()
+        })?;
+        let (data, counts) = data.finish().await?;
+        let (mut dead_letters, _) = letters.finish().await?;
+        dead_letters.removes = files.clone();
+        let range = Range::DeadLetters { version, files };
+        let recorded = Recorded { range, data, dead_letters, counts, skipped: 0, staged_at_micros: now_micros };
+        Ok(BatchRecord {
+            format: RECORD_FORMAT,
+            chain: self.chain.chain().clone(),
+            batch: key.batch,
+            attempt: key.attempt,
+            body: RecordBody::Intent(Box::new(recorded)),
+        })
+    }
+}
+
+fn with_reason(mut letter: Letter, refused: Option<Refused>) -> Letter {
+    if let Some(refused) = refused {
+        letter.refused.reason = refused.reason;
+        letter.refused.field = refused.field;
+    }
+    letter
+}
+
+/// The rows with the sources and positions their records had.
+fn with_places(rows: &[(String, i64, RecordBatch)], now_micros: i64) -> Result<RecordBatch> {
+    let internal = |e| Error::new(Kind::Internal, "collecting replayed rows").source(e);
+    let schema = rows.first().map(|(_, _, r)| r.schema()).ok_or_else(|| Error::new(Kind::Internal, "a replay without rows"))?;
+    let all = concat_batches(&schema, rows.iter().map(|(_, _, r)| r)).map_err(internal)?;
+    let offsets: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|(_, position, _)| *position)));
+    let mut columns = all.columns().to_vec();
+    let at = schema.index_of("_offset").map_err(internal)?;
+    columns[at] = offsets;
+    let placed = RecordBatch::try_new(schema, columns).map_err(internal)?;
+    let sources: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|(source, _, _)| source)));
+    add_columns(&placed, sources, now_micros)
+}
+
+impl Letters {
+    /// Adds a file's letters, if any of them is of `dataset`.
+    fn read(&mut self, file: &str, batches: &[RecordBatch], dataset: &DatasetName) -> Result<()> {
+        let letters = Self::of_file(batches)?;
+        if letters.iter().any(|(d, _)| d == dataset) {
+            self.bytes += letters.iter().map(|(_, l)| l.refused.raw.len() as u64 + 128).sum::<u64>();
+            self.letters.extend(letters);
+            self.files.push(file.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The letters in a file's rows, and whose they are.
+    pub(super) fn of_file(batches: &[RecordBatch]) -> Result<Vec<(DatasetName, Letter)>> {
+        let mut letters = Vec::new();
+        for batch in batches {
+            let text = |name: &str| -> Result<&StringArray> { Ok(column(batch, name)?.as_string::<i32>()) };
+            let (datasets, sources, contexts) = (text("dataset")?, text("source")?, text("context")?);
+            let (reasons, fields) = (text("reason")?, text("field")?);
+            let raws = column(batch, "raw")?.as_binary::<i32>();
+            let positions = column(batch, "position")?.as_primitive::<Int64Type>();
+            for row in 0..batch.num_rows() {
+                let maybe = |array: &StringArray| array.is_valid(row).then(|| array.value(row).to_owned());
+                let refused = Refused {
+                    record: positions.value(row).cast_unsigned(),
+                    raw: raws.value(row).to_vec(),
+                    reason: reasons.value(row).to_owned(),
+                    field: maybe(fields),
+                };
+                let letter = Letter { source: sources.value(row).to_owned(), context: maybe(contexts), refused };
+                letters.push((DatasetName(datasets.value(row).to_owned()), letter));
+            }
+        }
+        Ok(letters)
+    }
+}
+
+fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef> {
+    batch.column_by_name(name).ok_or_else(|| {
+        Error::new(Kind::Corrupt, format!("a file of dead_letters has no column {name}"))
+            .hint("another program wrote into that table")
+    })
+}

@@ -1,0 +1,230 @@
+//! Leases: who goes first. They save work and keep nothing safe: every commit is fenced by the tables' own logs.
+//!
+//! A lease is a row of numbered records, put-if-absent. The holder writes the next number before its time to live is over; a
+//! waiter that has watched one number stand still for that long, by its own clock, writes the next and is the holder. No two
+//! machines' clocks are compared. A holder that is a dead process of the waiter's own machine is overtaken at once. The form is in
+//! `docs/formats/lease.md`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use alluvium_core::{Error, Kind, Resolver, Result};
+use bytes::Bytes;
+use object_store::path::Path;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::process::ProcessId;
+use crate::records::read_versioned;
+use crate::store::{PutNew, Store};
+
+/// The version of the stored form that this program writes and the newest it reads.
+pub const LEASE_FORMAT: u32 = 1;
+/// Records kept behind the newest, for those who look.
+const RECORDS_KEPT: u64 = 4;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct LeaseRecord {
+    format: u32,
+    holder: String,
+    ttl_ms: u64,
+    released: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    process: Option<ProcessId>,
+}
+
+/// A lease that this process may wait for.
+#[derive(Debug)]
+pub struct LeaseWatch {
+    place: Place,
+    ttl: Duration,
+    /// The newest number seen, and since when it has stood still.
+    seen: Option<(u64, Instant)>,
+}
+
+/// Who holds a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// It is free.
+    Nobody,
+    /// A process that lives: one of this machine, or one that was seen to renew.
+    Alive,
+    /// A process of which it cannot be told yet.
+    Unknown,
+}
+
+#[derive(Debug, Clone)]
+struct Place {
+    store: Store,
+    resolver: Resolver,
+    name: String,
+}
+
+/// A held lease. Renewed in the background until it is released, dropped or lost.
+#[derive(Debug)]
+pub struct Lease {
+    place: Place,
+    record: LeaseRecord,
+    newest: Arc<AtomicU64>,
+    lost: Arc<AtomicBool>,
+    renewal: JoinHandle<()>,
+}
+
+impl LeaseWatch {
+    /// The lease of that name in the namespace of `resolver`.
+    #[must_use]
+    pub fn new(store: &Store, resolver: &Resolver, name: &str, ttl: Duration) -> Self {
+        Self { place: Place { store: store.clone(), resolver: resolver.clone(), name: name.to_owned() }, ttl, seen: None }
+    }
+
+    /// Takes the lease if it is free, released, or has stood still for its time to live since it was first seen here.
+    /// `None`: somebody holds it; ask again in a while.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed.
+    pub async fn try_acquire(&mut self) -> Result<Option<Lease>> {
+        let newest = self.place.newest().await?;
+        let next = match &newest {
+            None => 1,
+            Some((number, record)) => {
+                if !self.free(*number, record) {
+                    return Ok(None);
+                }
+                number + 1
+            }
+        };
+        let record = LeaseRecord {
+            format: LEASE_FORMAT,
+            holder: uuid::Uuid::new_v4().simple().to_string(),
+            ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX),
+            released: false,
+            process: ProcessId::own(),
+        };
+        if self.place.put(next, &record).await? == PutNew::Exists {
+            return Ok(None);
+        }
+        Ok(Some(Lease::held(self.place.clone(), record, next, self.ttl)))
+    }
+
+    /// Who holds the lease, as far as can be told by now.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed.
+    pub async fn holder(&mut self) -> Result<Holder> {
+        let before = self.seen.map(|(number, _)| number);
+        Ok(match self.place.newest().await? {
+            None => Holder::Nobody,
+            Some((number, record)) if self.free(number, &record) => Holder::Nobody,
+            Some((_, record)) if record.process.as_ref().and_then(ProcessId::is_alive) == Some(true) => Holder::Alive,
+            Some((number, _)) if before.is_some_and(|seen| seen < number) => Holder::Alive,
+            Some(_) => Holder::Unknown,
+        })
+    }
+
+    fn free(&mut self, number: u64, record: &LeaseRecord) -> bool {
+        if record.released || record.process.as_ref().and_then(ProcessId::is_alive) == Some(false) {
+            return true;
+        }
+        match self.seen {
+            Some((seen, since)) if seen == number => since.elapsed() >= Duration::from_millis(record.ttl_ms),
+            _ => {
+                self.seen = Some((number, Instant::now()));
+                false
+            }
+        }
+    }
+}
+
+impl Lease {
+    fn held(place: Place, record: LeaseRecord, number: u64, ttl: Duration) -> Self {
+        let (newest, lost) = (Arc::new(AtomicU64::new(number)), Arc::new(AtomicBool::new(false)));
+        let renewal = tokio::spawn(renew(place.clone(), record.clone(), newest.clone(), lost.clone(), ttl));
+        Self { place, record, newest, lost, renewal }
+    }
+
+    /// Whether somebody has overtaken this holder.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
+    }
+
+    /// Gives the lease back, so that the next need not wait.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed; then the lease runs out by itself.
+    pub async fn release(self) -> Result<()> {
+        self.renewal.abort();
+        if self.is_lost() {
+            return Ok(());
+        }
+        let next = self.newest.load(Ordering::SeqCst) + 1;
+        let record = LeaseRecord { released: true, ..self.record.clone() };
+        // If somebody has overtaken us, or a renewal was under way, the number is taken: the lease then runs out by itself.
+        let _either_way = self.place.put(next, &record).await?;
+        Ok(())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.renewal.abort();
+    }
+}
+
+/// Writes the next number three times within a time to live.
+async fn renew(place: Place, record: LeaseRecord, newest: Arc<AtomicU64>, lost: Arc<AtomicBool>, ttl: Duration) {
+    loop {
+        tokio::time::sleep(ttl / 3).await;
+        let number = newest.load(Ordering::SeqCst) + 1;
+        match place.put(number, &record).await {
+            Ok(PutNew::Created) => {
+                newest.store(number, Ordering::SeqCst);
+                if let Some(old) = number.checked_sub(RECORDS_KEPT) {
+                    place.delete(old).await;
+                }
+            }
+            Ok(PutNew::Exists) => {
+                lost.store(true, Ordering::SeqCst);
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(lease = place.name, error = %error.chain_text(), "could not renew a lease; trying again")
+            }
+        }
+    }
+}
+
+impl Place {
+    fn path(&self, number: u64) -> Result<Path> {
+        let path = self.resolver.lease(&self.name, number).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
+        Ok(Path::from(path))
+    }
+
+    async fn newest(&self) -> Result<Option<(u64, LeaseRecord)>> {
+        let first = self.path(0)?;
+        let directory: Path = first.parts().take(first.parts().count() - 1).collect();
+        for found in self.store.list(&directory, None).await?.into_iter().rev() {
+            let number = found.path.filename().and_then(|n| n.strip_suffix(".json")).and_then(|n| n.parse().ok());
+            let Some(number) = number else { continue };
+            // One that was deleted since the listing is not the newest any more: its holder went on.
+            if let Some(bytes) = self.store.get(&found.path).await? {
+                return Ok(Some((number, read_versioned(&bytes, LEASE_FORMAT, found.path.as_ref())?)));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn put(&self, number: u64, record: &LeaseRecord) -> Result<PutNew> {
+        let bytes = serde_json::to_vec(record).map_err(|e| Error::new(Kind::Internal, "writing a lease").source(e))?;
+        self.store.stage(&self.path(number)?, Bytes::from(bytes)).await
+    }
+
+    async fn delete(&self, number: u64) {
+        if let Ok(path) = self.path(number) {
+            // What is left behind is deleted by a later renewal's successor, or with the namespace.
+            let _ = self.store.delete(&path).await;
+        }
+    }
+}
