@@ -2,7 +2,7 @@
 //!
 //! `object_store`'s own local store never syncs. This one wraps it: with [`Durability::Disk`] a put is on the disk, name and
 //! content, before it returns, and the content is on the disk before the name is visible. Puts marked with [`Unsynced`] are
-//! made durable together by [`LocalDisk::sync`]. Staging files are named `name#digits`, which listings leave out.
+//! made durable together by [`LocalDisk::sync`]. Staging files are named `staged#digits`, which listings leave out.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -151,10 +151,9 @@ fn put(path: &FsPath, payload: &PutPayload, create: bool, sync: bool) -> io::Res
     if sync { sync_parent(path) } else { Ok(()) }
 }
 
+/// Beside `path`, and short: `path`'s own name may be as long as names can be.
 fn staging_path(path: &FsPath) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!("#{}", uuid::Uuid::new_v4().as_u128()));
-    PathBuf::from(name)
+    path.with_file_name(format!("staged#{}", uuid::Uuid::new_v4().as_u128()))
 }
 
 /// Makes the directories above `path`; with `sync` each new one's entry is durable.

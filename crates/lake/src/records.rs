@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchRecord, BatchSpan, ChainFile, ChainId, DoneMark, Error, Kind, RECORD_FORMAT, Resolver,
-    Result,
+    Attempt, BatchKey, BatchNumber, BatchRecord, BatchSpan, ChainFile, ChainId, DoneMark, Error, Kind, RECORD_FORMAT, RecordBody,
+    Resolver, Result,
 };
 use bytes::Bytes;
 use object_store::path::Path;
@@ -22,7 +22,7 @@ pub struct ChainStore {
 }
 
 /// What stands in a chain's directory.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChainListing {
     /// The attempts recorded for each batch, ascending.
     pub records: BTreeMap<BatchNumber, BTreeSet<Attempt>>,
@@ -84,12 +84,13 @@ impl ChainStore {
         Ok(listing)
     }
 
-    /// The record at `key`.
+    /// The record at `key`. One that a former incarnation of the namespace left there is void: its files are gone.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] if it cannot be read, [`Kind::Unsupported`] if a newer program wrote it.
     pub async fn record(&self, key: BatchKey) -> Result<Option<BatchRecord>> {
-        self.read(&self.resolver.record(&self.chain, key)).await
+        let record: Option<BatchRecord> = self.read(&self.resolver.record(&self.chain, key)).await?;
+        Ok(record.map(|r| if r.chain == self.chain { r } else { BatchRecord { body: RecordBody::Void, ..r } }))
     }
 
     /// The mark that `batch` is finished.

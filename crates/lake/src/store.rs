@@ -46,7 +46,7 @@ impl Store {
     /// Opens the storage a project file names: a directory (relative ones are taken from `base`) or a URL.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for schemes that are not built yet, [`Kind::Unavailable`] if the directory cannot be made or read.
+    /// [`Kind::Unsupported`] for schemes that are not built yet, [`Kind::Invalid`] for what is not a directory, [`Kind::Unavailable`] if the directory cannot be made or read.
     pub fn open(storage: &str, base: &FsPath, durability: Durability) -> Result<Self> {
         let directory = match storage.split_once("://") {
             Some(("file", path)) => FsPath::new(path).to_owned(),
@@ -56,6 +56,10 @@ impl Store {
             }
             None => base.join(storage),
         };
+        if directory.exists() && !directory.is_dir() {
+            return Err(Error::new(Kind::Invalid, format!("opening storage {storage}: it is not a directory"))
+                .hint("name a directory; it is made if it is not there"));
+        }
         let opened = local::create_root(&directory).map_err(|e| io_error(e, "opening storage", &directory.display().to_string()));
         opened?;
         let disk = local::shared(&directory, durability).map_err(|e| store_error(e, "opening storage", storage))?;

@@ -1,11 +1,24 @@
-//! For tests only: stores that fail on command, and helpers for trees of files.
+//! For tests only: stores that fail on command, engines over them, and checks of what landed.
 //!
 //! Place in the flow: none; no crate but tests depends on it. A crash sweep runs an operation once over a [`FaultStore`]
 //! without a fault to count its puts, then once for every put with the store dying before and after it, and looks at what
-//! a fresh process makes of what was left behind.
+//! a fresh process makes of what was left behind. What landed is read by [`TableReader`], which shares no code with what it
+//! checks.
 
+mod aside;
+mod check;
+mod clock;
 mod fault;
+mod lab;
+mod pause;
+mod table;
 mod tree;
 
+pub use aside::OwnLeases;
+pub use check::{DatasetCheck, Landed};
+pub use clock::StepClock;
 pub use fault::{Fault, FaultStore, Injected, Put, PutKind, injected};
+pub use lab::{Lab, Listener};
+pub use pause::{PauseStore, Step};
+pub use table::{Add, LogEntry, Row, TableReader};
 pub use tree::copy_tree;

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use alluvium_core::{Dataset, Error, FilePlanner, FileSource, FoundFile, Kind, Result, Source, TakenPolicy, is_looked_at};
+use alluvium_core::{
+    Dataset, Error, FilePlanner, FileRange, FileSource, FoundFile, Kind, Result, Source, TakenPolicy, is_looked_at,
+};
 
 use super::taken::Taken;
 use crate::engine::Engine;
@@ -74,13 +76,11 @@ impl Inbox {
     }
 }
 
-/// Leaves in `queue`, an earlier listing, what is still to be taken after other processes went on.
+/// Leaves in `queue`, an earlier listing, what is still to be taken after other processes went on. The rest of a partly taken
+/// file comes first, whether or not that listing knew it: where it begins holds for no other file.
 pub(super) fn still_waiting(queue: &mut VecDeque<FoundFile>, taken: &Taken) {
-    let partial = taken.partial.as_ref().map(|p| p.path.as_str());
-    queue.retain(|f| is_looked_at(&f.path) && (taken.files.get(&f.path).is_none() || partial == Some(f.path.as_str())));
-    if let Some(at) = queue.iter().position(|f| partial == Some(f.path.as_str()))
-        && let Some(file) = queue.remove(at)
-    {
-        queue.push_front(file);
+    queue.retain(|f| is_looked_at(&f.path) && taken.files.get(&f.path).is_none());
+    if let Some(FileRange { path, size, stamp, .. }) = &taken.partial {
+        queue.push_front(FoundFile { path: path.clone(), size: *size, stamp: *stamp });
     }
 }

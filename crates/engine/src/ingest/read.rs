@@ -93,7 +93,7 @@ impl Reading<'_> {
         }
         if let Some(mut file) = open {
             let cursor = file.splitter.cursor();
-            let at_end = cursor.byte > 0 && cursor.byte == file.range.size;
+            let at_end = Splitter::counts_stored_bytes(&file.range.path) && cursor.byte > 0 && cursor.byte == file.range.size;
             file.range.to = if at_end { None } else { Some(cursor) };
             read.ranges.push(file.range);
         }

@@ -193,13 +193,25 @@ impl<'a> Ingest<'a> {
 
     async fn round(&mut self) -> Result<Round> {
         let listing = self.chain.listing().await?;
+        match self.round_from(&listing).await {
+            // Another process may have taken, moved or folded away what we had just listed: then its absence is no fault.
+            Err(e) if may_be_overtaken(e.kind()) && self.chain.listing().await.is_ok_and(|now| now != listing) => {
+                self.taken = Taken::new();
+                self.queue = None;
+                Ok(Round::Again)
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn round_from(&mut self, listing: &ChainListing) -> Result<Round> {
         let Some(newest) = listing.newest() else {
-            return self.next_batch(&listing, BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST }).await;
+            return self.next_batch(listing, BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST }).await;
         };
         if !listing.done.contains(&newest.batch) {
-            return self.resume(&listing, newest).await;
+            return self.resume(listing, newest).await;
         }
-        self.next_batch(&listing, BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }).await
+        self.next_batch(listing, BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }).await
     }
 
     /// Finishes the batch of the chain's newest record.
@@ -247,9 +259,14 @@ impl<'a> Ingest<'a> {
     /// Writes a record and finishes its batch.
     async fn write(&mut self, record: BatchRecord) -> Result<Round> {
         if self.chain.write(&record).await? == PutNew::Exists {
+            // What stands there decides what is taken; the files that went into ours may still be waiting.
+            self.queue = None;
             return Ok(Round::Again);
         }
-        let Finished::Done(mark) = self.finishing(false).finish(&record).await? else { return Ok(Round::Again) };
+        let Finished::Done(mark) = self.finishing(false).finish(&record).await? else {
+            self.queue = None;
+            return Ok(Round::Again);
+        };
         if let RecordBody::Intent(recorded) = &record.body {
             self.finishing(false).after(&self.inbox, &recorded.range).await?;
         }
@@ -360,6 +377,11 @@ impl<'a> Ingest<'a> {
             body: RecordBody::Intent(Box::new(recorded)),
         }))
     }
+}
+
+/// Whether an error can come from nothing but another process having gone on with the chain.
+fn may_be_overtaken(kind: Kind) -> bool {
+    matches!(kind, Kind::NotFound | Kind::Conflict | Kind::Corrupt | Kind::Unavailable)
 }
 
 /// The lease of a dataset's ingest.

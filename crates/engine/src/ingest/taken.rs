@@ -38,6 +38,9 @@ impl Taken {
 
     /// Learns what the batches up to `newest`, all finished, have taken.
     pub(super) async fn catch_up(&mut self, chain: &ChainStore, listing: &ChainListing, newest: BatchNumber) -> Result<()> {
+        if self.is_folded_away(listing, newest) {
+            *self = Self::new();
+        }
         let mut from = self.up_to;
         if !self.loaded {
             let spans: Vec<BatchSpan> = listing.taken.clone();
@@ -62,6 +65,14 @@ impl Taken {
             self.up_to = newest;
         }
         Ok(())
+    }
+
+    /// Whether other processes have put into new segments, and deleted, what the next segment of ours would be made of.
+    fn is_folded_away(&self, listing: &ChainListing, newest: BatchNumber) -> bool {
+        let folded = self.segments.iter().map(|s| s.span.to).max().unwrap_or(BatchNumber(0));
+        self.loaded
+            && (self.segments.iter().any(|s| !listing.taken.contains(&s.span))
+                || (folded.0 + 1..=newest.0).any(|batch| !listing.records.contains_key(&BatchNumber(batch))))
     }
 
     fn note(&mut self, recorded: &Recorded) {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::actions::CommitText;
 use super::state::TableState;
-use super::table::DeltaLog;
+use super::table::{DeltaLog, entry_version};
 use crate::store::PutNew;
 
 /// A commit is given up, loudly, after losing this many races.
@@ -84,19 +84,22 @@ impl DeltaLog {
             let target = state.version + 1;
             let put = self.store().put_new(&self.entry_path(target), commit_bytes(commit)).await?;
             // Whatever the answer: what counts is what a fresh listing shows from this version on.
-            let seen = self.versions(Some(state.version)).await?;
-            if put == PutNew::Created && seen == [target] {
+            let names = self.names(Some(state.version)).await?;
+            let seen: Vec<u64> = names.iter().filter_map(|name| entry_version(name)).collect();
+            if put == PutNew::Created && seen == [target] && names.len() == 1 {
                 self.checkpoint_if_due(target).await;
                 return Ok(Published::Committed { version: target });
             }
             state = if put == PutNew::Exists && contiguous(&seen, target) {
                 self.advanced(state, &seen).await?
             } else {
-                // Our name is there and others too, or it is not: only a read from the newest checkpoint tells whether the
+                // Our name is there and others too (a checkpoint is enough: cleanup may have left nothing else), or it is not: only a read from the newest checkpoint tells whether the
                 // name was free because it had been cleaned up.
                 let fresh = self.existing_state(commit.app_id).await?;
                 if fresh.txn() == Some(TxnVersion::from(commit.key)) && put == PutNew::Created {
-                    return Ok(Published::Committed { version: target });
+                    // Another process may have published the same record, and ours stand where nobody sees it.
+                    let (version, _) = self.version_of(commit.app_id, commit.key).await?;
+                    return Ok(Published::Committed { version });
                 }
                 fresh
             };

@@ -67,10 +67,17 @@ impl DeltaLog {
 
     /// The versions above `after` (all, without it) whose log entries are there now, by a fresh listing, ascending.
     pub(super) async fn versions(&self, after: Option<u64>) -> Result<Vec<u64>> {
+        Ok(self.names(after).await?.iter().filter_map(|name| entry_version(name)).collect())
+    }
+
+    /// The names of all that belongs to a version and sorts behind the entry of `after` (all, without it): entries,
+    /// checkpoints, compacted entries. A fresh listing, ascending.
+    pub(super) async fn names(&self, after: Option<u64>) -> Result<Vec<String>> {
         let directory = self.root.clone().join("_delta_log");
         let offset = after.map(|v| self.entry_path(v));
         let found = self.store.list(&directory, offset.as_ref()).await?;
-        Ok(found.iter().filter_map(|f| entry_version(f.path.filename()?)).collect())
+        let of_a_version = |name: &&str| name.len() > 20 && name.bytes().take(20).all(|b| b.is_ascii_digit());
+        Ok(found.iter().filter_map(|f| f.path.filename()).filter(of_a_version).map(str::to_owned).collect())
     }
 
     /// Whether anything at all is in the log's directory.
@@ -108,7 +115,8 @@ fn table_url(root: &Path) -> Url {
     Url::parse(&format!("alluvium:///{root}/")).expect("a path of the store makes a URL")
 }
 
-fn entry_version(name: &str) -> Option<u64> {
+/// The version of a log entry's name.
+pub(super) fn entry_version(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".json")?;
     if digits.len() == 20 { digits.parse().ok() } else { None }
 }

@@ -105,6 +105,12 @@ impl Splitter {
         Self::open_format(input, name, format, from).map_err(|fault| fault.at(from.record))
     }
 
+    /// Whether cursors in the file of that name count the bytes it is stored as, and not those of what was compressed.
+    #[must_use]
+    pub fn counts_stored_bytes(name: &str) -> bool {
+        !FileContent::is_compressed(name)
+    }
+
     fn open_format(input: Input, name: &str, format: FileFormat, from: FileCursor) -> Result<Self, ReadFault> {
         let format = match format {
             FileFormat::Json => Format::Json(lines::open_json(FileContent::open(input, name)?, from)?),

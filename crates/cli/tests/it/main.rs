@@ -1,0 +1,9 @@
+//! The program as a user runs it: processes, exit codes, real input, other readers.
+
+#![allow(clippy::unwrap_used)]
+
+mod kills;
+mod real_data;
+mod site;
+mod snapshots;
+mod values;

@@ -1,0 +1,232 @@
+//! Real input, compared with what a plain reader finds in it, and read back by other programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+
+use alluvium_testkit::Row;
+use flate2::read::MultiGzDecoder;
+use serde_json::Value;
+
+use crate::site::{Site, test_data};
+
+const WIKITICKER: &str = "project: wiki
+storage: ./lake
+durability: process
+datasets:
+  edit:
+    source: { files: { path: ./inbox, format: json } }
+    org: channel
+    event_time: time
+    fields:
+      time: timestamp
+      channel: { type: string, nullable: false }
+      user: string
+      page: string
+      namespace: string
+      isRobot: boolean
+      isNew: boolean
+      cityName: string
+      countryIsoCode: string
+      metroCode: long
+      added: long
+      deleted: long
+      delta: long
+    identities: [user]
+    layout: { partition_by: [channel] }
+    batch: { max_rows: 9000 }
+";
+
+/// Columns of the declaration above.
+const COLUMNS: [&str; 13] = [
+    "time",
+    "channel",
+    "user",
+    "page",
+    "namespace",
+    "isRobot",
+    "isNew",
+    "cityName",
+    "countryIsoCode",
+    "metroCode",
+    "added",
+    "deleted",
+    "delta",
+];
+
+#[test]
+fn wikiticker_lands_whole_and_other_readers_agree() {
+    let Some(data) = test_data("wikiticker") else { return };
+    let site = Site::new(WIKITICKER);
+    let gz = data.join("wikiticker.ndjson.gz");
+    fs::create_dir_all(site.path("inbox")).unwrap();
+    fs::copy(&gz, site.path("inbox/wikiticker.ndjson.gz")).unwrap();
+    let stdout = site.ok(&["run", "ingest", "--output", "json"]);
+    let summary: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        [&summary["summary"], &summary["inserted"], &summary["dead_letters"], &summary["batches"]],
+        [&Value::from(true), &Value::from(39_244), &Value::from(0), &Value::from(5)]
+    );
+
+    // Plain reading: a JSON parser, and the time with its fraction made six digits long.
+    let mut wanted: Vec<Row> = Vec::new();
+    for line in BufReader::new(MultiGzDecoder::new(File::open(&gz).unwrap())).lines() {
+        let record: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let text = |value: &Value| match value {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
+        let mut row: Row = COLUMNS.iter().filter_map(|c| Some(((*c).to_owned(), text(&record[*c])?))).collect();
+        let time = row.get_mut("time").unwrap();
+        *time = time.replace('Z', "000Z");
+        row.insert("event_date".to_owned(), row["time"][..10].to_owned());
+        wanted.push(row);
+    }
+    assert_eq!(wanted.len(), 39_244);
+    let landed = site.landed("edit", "channel");
+    let mut rows = landed.rows;
+    for (i, row) in rows.iter_mut().enumerate() {
+        assert_eq!(row.remove("_source").as_deref(), Some("wikiticker.ndjson.gz"));
+        assert_eq!(row.remove("_offset"), Some(i.to_string()));
+        assert!(row.remove("_rescued").unwrap().contains("isUnpatrolled"));
+    }
+    for (row, wanted) in rows.iter().zip(&wanted) {
+        assert_eq!(row, wanted);
+    }
+    assert_eq!(rows.len(), wanted.len());
+    let orgs: BTreeSet<&String> = rows.iter().map(|r| &r["channel"]).collect();
+    assert_eq!(orgs.len(), 51);
+    let dates: BTreeSet<(&String, &String)> = wanted.iter().map(|r| (&r["channel"], &r["event_date"])).collect();
+    let told: BTreeSet<(&String, &String)> = landed.notifications.iter().map(|r| (&r["org_id"], &r["event_date"])).collect();
+    assert_eq!(told, dates);
+
+    let sum = |column: &str| wanted.iter().map(|r| r[column].parse::<i64>().unwrap()).sum::<i64>();
+    let Some(seen) = site.read_by_others(&["edit", "notifications"], &[]) else { return };
+    assert_eq!(seen[0]["rows"], 39_244);
+    for column in ["added", "deleted", "delta"] {
+        assert_eq!(seen[0]["columns"][column]["sum"], sum(column), "{column}");
+    }
+    assert_eq!(seen[1]["columns"]["inserted"]["sum"], 39_244);
+}
+
+/// Records of a CSV text by RFC 4180; empty fields are left out.
+fn csv(text: &str) -> Vec<BTreeMap<String, String>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let (mut records, mut record, mut field) = (Vec::new(), Vec::new(), String::new());
+    let mut chars = text.chars().peekable();
+    let mut quoted = false;
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if quoted && chars.peek() == Some(&'"') => field.extend(chars.next()),
+            '"' => quoted = !quoted,
+            ',' if !quoted => record.push(std::mem::take(&mut field)),
+            '\r' if !quoted && chars.peek() == Some(&'\n') => {}
+            '\n' if !quoted => {
+                record.push(std::mem::take(&mut field));
+                records.push(std::mem::take(&mut record));
+            }
+            c => field.push(c),
+        }
+    }
+    if !record.is_empty() || !field.is_empty() {
+        record.push(field);
+        records.push(record);
+    }
+    let header = records.remove(0);
+    let named = |r: Vec<String>| header.iter().cloned().zip(r).filter(|(_, value)| !value.is_empty()).collect();
+    records.into_iter().filter(|r| *r != [""]).map(named).collect()
+}
+
+/// `2020-05-06 00:14:31[.f][ UTC]` as the reader of tables spells it.
+fn spelled(time: &str) -> String {
+    let time = time.strip_suffix(" UTC").unwrap_or(time);
+    let (whole, fraction) = time.split_once('.').unwrap_or((time, ""));
+    format!("{}.{fraction:0<6}Z", whole.replace(' ', "T"))
+}
+
+/// A CSV file whose columns `org` and `time` are declared as such, `longs` and `booleans` as those, and the rest as text.
+fn csv_file(folder: &str, name: &str, org: &str, times: &[&str], longs: &[&str], booleans: &[&str], want_rows: usize) {
+    let Some(data) = test_data(folder) else { return };
+    let text = fs::read_to_string(data.join(name)).unwrap();
+    let records = csv(&text);
+    let header = text.strip_prefix('\u{feff}').unwrap_or(&text).lines().next().unwrap().to_owned();
+    let columns: Vec<&str> = header.trim_end().split(',').collect();
+    let mut fields = String::new();
+    for column in &columns {
+        // Names of our own are read from the input's name into another column.
+        let own = if column.starts_with('_') { column.trim_start_matches('_') } else { column };
+        let kind = if times.contains(column) {
+            "timestamp"
+        } else if longs.contains(column) {
+            "long"
+        } else if booleans.contains(column) {
+            "boolean"
+        } else {
+            "string"
+        };
+        fields += &format!("      {own}: {{ type: {kind}, from: {column} }}\n");
+    }
+    let time = times[0];
+    let site = Site::new(&format!(
+        "project: csv
+storage: ./lake
+durability: process
+datasets:
+  activity:
+    source: {{ files: {{ path: ./inbox, format: csv }} }}
+    org: {org}
+    event_time: {time}
+    fields:
+{fields}    layout: {{ partition_by: [{org}] }}
+    batch: {{ max_rows: 33 }}
+"
+    ));
+    fs::create_dir_all(site.path("inbox")).unwrap();
+    fs::copy(data.join(name), site.path("inbox/in.csv")).unwrap();
+    site.ok(&["run", "ingest"]);
+    let landed = site.landed("activity", org);
+    assert_eq!(landed.dead_letters, [], "{name}");
+    assert_eq!((records.len(), landed.rows.len()), (want_rows, want_rows), "{name}");
+    for (i, (row, record)) in landed.rows.iter().zip(&records).enumerate() {
+        let mut wanted: Row = record
+            .iter()
+            .map(|(column, value)| {
+                let value = match column.as_str() {
+                    c if times.contains(&c) => spelled(value),
+                    c if booleans.contains(&c) => value.to_lowercase(),
+                    _ => value.clone(),
+                };
+                (column.trim_start_matches('_').to_owned(), value)
+            })
+            .collect();
+        wanted.insert("event_date".to_owned(), wanted[time][..10].to_owned());
+        wanted.insert("_source".to_owned(), "in.csv".to_owned());
+        wanted.insert("_offset".to_owned(), i.to_string());
+        assert_eq!(*row, wanted, "{name}, record {i}");
+    }
+    if let Some(seen) = site.read_by_others(&["activity"], &[]) {
+        assert_eq!(seen[0]["rows"], want_rows, "{name}");
+    }
+}
+
+#[test]
+fn marketo_csv_with_a_byte_order_mark_lands_whole() {
+    let name = "marketo_activity_merge_leads_data.csv";
+    let times = ["activity_date", "_fivetran_synced"];
+    csv_file("marketo", name, "lead_id", &times, &["id"], &["master_updated", "merged_in_sales"], 100);
+    csv_file("marketo", "marketo_activity_delete_lead_data.csv", "lead_id", &times, &["id"], &[], 31);
+}
+
+#[test]
+fn marketo_csv_with_carriage_returns_and_times_in_utc_lands_whole() {
+    let times = ["created_at", "updated_at", "recurrence_start_at"];
+    csv_file("marketo", "marketo_campaign_data.csv", "id", &times, &[], &[], 100);
+    csv_file("marketo", "marketo_program_data.csv", "id", &["created_at", "updated_at"], &[], &[], 100);
+}
+
+#[test]
+fn hubspot_csv_with_and_without_fractions_lands_whole() {
+    csv_file("hubspot", "email_event_data.csv", "portal_id", &["created"], &["app_id"], &["filtered_event"], 100);
+    csv_file("hubspot", "contact_merge_audit_data.csv", "contact_id", &["timestamp", "_fivetran_synced"], &[], &[], 4);
+}

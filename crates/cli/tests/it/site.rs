@@ -1,0 +1,142 @@
+//! A project directory, the program run in it, and what landed there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use alluvium_testkit::{DatasetCheck, Landed, Row};
+use object_store::ObjectStore;
+use object_store::local::LocalFileSystem;
+
+/// A project in a directory of its own.
+pub struct Site {
+    dir: tempfile::TempDir,
+}
+
+impl Site {
+    /// A project with this text.
+    pub fn new(yaml: &str) -> Self {
+        let site = Self { dir: tempfile::tempdir().unwrap() };
+        site.write("alluvium.yaml", yaml);
+        site
+    }
+
+    /// A directory without a project.
+    pub fn empty() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    /// Writes a file that gets its name whole, as files of a source should.
+    pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let unfinished = path.with_extension("tmp");
+        fs::write(&unfinished, content).unwrap();
+        fs::rename(unfinished, path).unwrap();
+    }
+
+    /// The program, to be run in this project.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_alluvium"));
+        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        for name in ["ALLUVIUM_PROJECT", "ALLUVIUM_NAMESPACE", "ALLUVIUM_MEMORY", "RUST_LOG"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Runs the program, which must end with 0; its stdout.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Starts the program; what it prints is dropped.
+    pub fn start(&self, args: &[&str]) -> Child {
+        self.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    fn store(&self) -> Arc<dyn ObjectStore> {
+        Arc::new(LocalFileSystem::new_with_prefix(self.path("lake")).unwrap())
+    }
+
+    /// The checked content of a dataset's tables.
+    pub fn landed(&self, dataset: &str, org: &str) -> Landed {
+        let check = DatasetCheck::new(&self.store(), "default", dataset, org);
+        block_on(check.landed()).unwrap_or_else(|fault| panic!("{fault}"))
+    }
+
+    /// The rows of a table.
+    pub fn rows(&self, table: &str) -> Vec<Row> {
+        let check = DatasetCheck::new(&self.store(), "default", "", "");
+        block_on(check.table(table).rows()).unwrap_or_else(|fault| panic!("{fault}"))
+    }
+
+    /// What deltalake, DuckDB and Polars see in tables, when they agree; `None`, said so, where there is no Python with them.
+    pub fn read_by_others(&self, tables: &[&str], args: &[&str]) -> Option<Vec<serde_json::Value>> {
+        let Some(python) = std::env::var_os("ALLUVIUM_TEST_PYTHON") else {
+            eprintln!("skipped: other readers, because ALLUVIUM_TEST_PYTHON is not set (.ci/run sets it)");
+            return None;
+        };
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xtask/python/read_table.py");
+        let output = Command::new(python)
+            .arg(script)
+            .args(args)
+            .args(tables.iter().map(|t| self.path(&format!("lake/default/{t}"))))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "the readers do not agree: {text}{}", String::from_utf8_lossy(&output.stderr));
+        Some(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+    }
+}
+
+/// Waits for a process until `deadline`; `None` if it goes on.
+pub fn wait_until(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until `holds`, at most a minute.
+pub fn poll(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: not within a minute");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A folder of the shared test data, if it is there.
+pub fn test_data(folder: &str) -> Option<PathBuf> {
+    let data = std::env::var_os("ALLUVIUM_TEST_DATA")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
+    let path = data.join(folder);
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("skipped: {folder} is not among the test data");
+    None
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}

@@ -1,0 +1,9 @@
+//! The engine's operations over stores that fail, wait and are shared.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod concurrent;
+mod crash_sweep;
+mod races;
+mod void;

@@ -1,0 +1,8 @@
+//! The lake over stores that fail, and logs that were cleaned up or damaged.
+
+#![allow(clippy::unwrap_used)]
+
+mod checkpoint;
+mod cleanup;
+mod common;
+mod local_disk;
