@@ -135,27 +135,6 @@ mod tests {
     }
 
     #[test]
-    fn file_names_parse_only_with_twenty_digits_each_and_a_batch_between() {
-        let parse = BatchSpan::parse_file_name;
-        assert_eq!(parse("00000000000000000000-00000000000000000016.taken"), Some(span(0, 16)));
-        assert_eq!(parse("00000000000000000016-18446744073709551615.taken"), Some(span(16, u64::MAX)));
-        for bad in [
-            "0-16.taken",
-            "00000000000000000016-00000000000000000016.taken",
-            "00000000000000000017-00000000000000000016.taken",
-            "00000000000000000000-00000000000000000016",
-            "00000000000000000000-00000000000000000016.taken.tmp",
-            "+0000000000000000000-00000000000000000016.taken",
-            "00000000000000000000-99999999999999999999.taken",
-            "00000000000000000000_00000000000000000016.taken",
-            ".taken",
-            "",
-        ] {
-            assert_eq!(parse(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
     fn nothing_stored_leaves_all_records_to_read() {
         let cover = cover_segments(&[], BatchNumber(9));
         assert_eq!(cover, Cover { records: vec![span(0, 9)], ..Cover::default() });
