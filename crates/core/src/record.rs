@@ -177,7 +177,13 @@ mod tests {
     fn the_golden_record_reads_and_writes_as_it_is() {
         let (first, second) = (FileCursor { record: 10, byte: 2048 }, FileCursor { record: 3, byte: 66 });
         let files = vec![
-            FileRange { path: "2026/a.json.gz".to_owned(), size: 1234, stamp: FileStamp(0x0123_4567_89ab_cdef), from: first, to: None },
+            FileRange {
+                path: "2026/a.json.gz".to_owned(),
+                size: 1234,
+                stamp: FileStamp(0x0123_4567_89ab_cdef),
+                from: first,
+                to: None,
+            },
             FileRange {
                 path: "2026/b.json".to_owned(),
                 size: 99,

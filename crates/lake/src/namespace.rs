@@ -129,7 +129,8 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_unsupported_and_bytes_that_are_none_are_corrupt() {
-        let refused = |text: &str| read_versioned::<NamespaceFile>(text.as_bytes(), NAMESPACE_FORMAT, "namespace.json").unwrap_err().kind();
+        let refused =
+            |text: &str| read_versioned::<NamespaceFile>(text.as_bytes(), NAMESPACE_FORMAT, "namespace.json").unwrap_err().kind();
         assert_eq!(refused(r#"{"format":2,"all":"else"}"#), Kind::Unsupported);
         assert_eq!(refused(r#"{"format":1}"#), Kind::Corrupt);
         assert_eq!(refused(""), Kind::Corrupt);

@@ -54,6 +54,10 @@ impl<'p> Rows<'p> {
         if slots.text(&slots.cells[self.plan.org]) == Some("") {
             return Err(empty_org_refusal(self.plan));
         }
+        if let Some(column) = self.plan.partitions.iter().find(|c| slots.text(&slots.cells[**c]) == Some("")) {
+            let reason = "the text is empty, and a Delta table cannot be partitioned by an empty text";
+            return Err((reason.to_owned(), Some(self.plan.columns[*column].name.clone())));
+        }
         let Cell::Scalar(Scalar::Integer(time)) = slots.cells[self.plan.event_time] else {
             return Err(absent_refusal(self.plan, self.plan.event_time));
         };
