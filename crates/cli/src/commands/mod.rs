@@ -2,7 +2,10 @@
 
 mod init;
 mod namespace;
+mod query;
 mod run;
+mod status;
+mod tables;
 
 use std::sync::Arc;
 
@@ -29,6 +32,9 @@ pub async fn dispatch(args: Args) -> Result<u8> {
             clap_complete::generate(shell, &mut Args::command(), "alluvium", &mut std::io::stdout());
             Ok(0)
         }
+        Command::Status => status::status(&global).await,
+        Command::Query { sql, format, memory } => query::query(&global, &sql, format, memory.as_deref()).await,
+        Command::Tables { name } => tables::tables(&global, name.as_deref()).await,
         _ => Ok(7),
     }
 }

@@ -7,8 +7,10 @@ mod backlog;
 mod dead_letters;
 mod finish;
 mod notify;
+mod position;
 mod read;
 mod run;
 mod taken;
 
+pub use position::SourcePosition;
 pub use run::{Mode, RunSummary};
