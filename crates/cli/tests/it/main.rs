@@ -1,0 +1,3 @@
+//! The command line as its users meet it: the real binary on small projects.
+
+mod read;
