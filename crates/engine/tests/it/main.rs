@@ -5,5 +5,6 @@
 mod common;
 mod concurrent;
 mod crash_sweep;
+mod pitfalls;
 mod races;
 mod void;

@@ -17,6 +17,8 @@ pub(crate) struct Plan {
     pub org: usize,
     /// The column of the event time.
     pub event_time: usize,
+    /// The columns that an empty text does not fit: the organisation, and those the table is partitioned by.
+    pub not_empty: Vec<usize>,
 }
 
 /// An object of the input and its keys that lead to columns.
@@ -51,7 +53,9 @@ impl Plan {
             columns.iter().position(|f| f.name == name).expect("a loaded project declares its organisation and event time")
         };
         let (org, event_time) = (position(&dataset.org), position(&dataset.event_time));
-        let mut plan = Self { cells: columns.len(), columns, nodes: vec![Node::default()], org, event_time };
+        let mut not_empty = vec![org];
+        not_empty.extend((0..columns.len()).filter(|at| *at != org && dataset.layout.partition_by.contains(&columns[*at].name)));
+        let mut plan = Self { cells: columns.len(), columns, nodes: vec![Node::default()], org, event_time, not_empty };
         for column in 0..plan.columns.len() {
             plan.add(column);
         }
