@@ -152,3 +152,96 @@ impl Recorded {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::Value;
+
+    use super::*;
+    use crate::chain::{Incarnation, Job, Shard};
+    use crate::dataset::DatasetName;
+    use crate::position::{FileCursor, FileRange, FileStamp};
+
+    fn chain(shard: Shard) -> ChainId {
+        let incarnation = Incarnation("0123456789abcdef0123456789abcdef".to_owned());
+        ChainId { incarnation, job: Job::Ingest, dataset: DatasetName("edit".to_owned()), shard }
+    }
+
+    fn reads_and_writes<T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(golden: &str, value: &T) {
+        assert_eq!(&serde_json::from_str::<T>(golden).unwrap(), value);
+        assert_eq!(serde_json::to_value(value).unwrap(), serde_json::from_str::<Value>(golden).unwrap());
+    }
+
+    #[test]
+    fn the_golden_record_reads_and_writes_as_it_is() {
+        let (first, second) = (FileCursor { record: 10, byte: 2048 }, FileCursor { record: 3, byte: 66 });
+        let files = vec![
+            FileRange {
+                path: "2026/a.json.gz".to_owned(),
+                size: 1234,
+                stamp: FileStamp(0x0123_4567_89ab_cdef),
+                from: first,
+                to: None,
+            },
+            FileRange {
+                path: "2026/b.json".to_owned(),
+                size: 99,
+                stamp: FileStamp(1),
+                from: FileCursor::default(),
+                to: Some(second),
+            },
+        ];
+        let org = "#en/50% \"x\"".to_owned();
+        let added = AddedFile {
+            path: "part-ingest-edit-0-00000000000000000007-0001-0123456789abcdef0123456789abcdef-f00d-00000.parquet".to_owned(),
+            partition_values: vec![("channel".to_owned(), Some(org.clone())), ("country".to_owned(), None)],
+            size: 4096,
+            rows: 12,
+            modified_ms: 1_795_965_978_528,
+            stats: "{\"numRecords\":12}".to_owned(),
+        };
+        let recorded = Recorded {
+            range: Range::Files(files),
+            data: TableFiles { adds: vec![added], removes: Vec::new() },
+            dead_letters: TableFiles { adds: Vec::new(), removes: vec!["part-old.parquet".to_owned()] },
+            counts: vec![DatePartitionCount { org, event_date: 20_000, inserted: 12 }],
+            skipped: 2,
+            staged_at_micros: 1_795_965_978_528_001,
+        };
+        let record = BatchRecord {
+            format: RECORD_FORMAT,
+            chain: chain(Shard::WHOLE),
+            batch: BatchNumber(7),
+            attempt: Attempt(1),
+            body: RecordBody::Intent(Box::new(recorded)),
+        };
+        reads_and_writes(include_str!("../tests/golden/batch-record-v1.json"), &record);
+    }
+
+    #[test]
+    fn the_golden_void_reads_and_writes_as_it_is() {
+        let record = BatchRecord {
+            format: RECORD_FORMAT,
+            chain: chain(Shard::REPLAY),
+            batch: BatchNumber::FIRST,
+            attempt: Attempt::FIRST,
+            body: RecordBody::Void,
+        };
+        reads_and_writes(include_str!("../tests/golden/batch-record-void-v1.json"), &record);
+    }
+
+    #[test]
+    fn the_golden_done_mark_reads_and_writes_as_it_is() {
+        let outcome = BatchOutcome { inserted: 12, dead_letters: 1, skipped: 2, files: 1, bytes: 4096 };
+        let mark = DoneMark {
+            format: RECORD_FORMAT,
+            batch: BatchNumber(7),
+            attempt: Attempt(1),
+            table_version: 42,
+            outcome,
+            committed_at_ms: 1_795_965_978_528,
+        };
+        reads_and_writes(include_str!("../tests/golden/done-mark-v1.json"), &mark);
+    }
+}

@@ -228,3 +228,63 @@ impl Place {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use alluvium_core::Namespace;
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    const TTL: Duration = Duration::from_millis(300);
+
+    fn watch(store: &Store) -> LeaseWatch {
+        LeaseWatch::new(store, &Resolver::new(Namespace::default()), "ingest.edit", TTL)
+    }
+
+    /// Asks until the lease is got or `deadline` has passed.
+    async fn acquired_within(watch: &mut LeaseWatch, deadline: Duration) -> Option<Lease> {
+        let end = Instant::now() + deadline;
+        while Instant::now() < end {
+            if let Some(lease) = watch.try_acquire().await.unwrap() {
+                return Some(lease);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        None
+    }
+
+    #[test]
+    fn the_golden_file_reads_and_writes_as_it_is() {
+        let golden = include_str!("../tests/golden/lease-v1.json").trim_end();
+        let record: LeaseRecord = read_versioned(golden.as_bytes(), LEASE_FORMAT, "lease").unwrap();
+        assert_eq!((record.holder.as_str(), record.ttl_ms, record.released), ("6f1c0a", 10_000, false));
+        assert_eq!(serde_json::to_string(&record).unwrap(), golden);
+    }
+
+    #[tokio::test]
+    async fn a_held_lease_is_renewed_and_a_released_one_is_free_at_once() {
+        let store = Store::over(Arc::new(InMemory::new()));
+        let held = watch(&store).try_acquire().await.unwrap().expect("it is free");
+        let mut other = watch(&store);
+        assert!(acquired_within(&mut other, TTL * 4).await.is_none());
+        assert_eq!(other.holder().await.unwrap(), Holder::Alive);
+        held.release().await.unwrap();
+        assert!(other.try_acquire().await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_holder_that_stands_still_is_overtaken_after_its_time_and_learns_of_it() {
+        let store = Store::over(Arc::new(InMemory::new()));
+        let lease = watch(&store).try_acquire().await.unwrap().expect("it is free");
+        // As a process that is paused: it holds on, but does not renew.
+        lease.renewal.abort();
+        let (mut other, since) = (watch(&store), Instant::now());
+        let taken = acquired_within(&mut other, TTL * 20).await.expect("its time is over");
+        assert!(since.elapsed() >= TTL);
+        renew(lease.place.clone(), lease.record.clone(), lease.newest.clone(), lease.lost.clone(), TTL).await;
+        assert!(lease.is_lost());
+        assert!(!taken.is_lost());
+    }
+}

@@ -112,3 +112,27 @@ pub async fn delete_namespace(store: &Store, resolver: &Resolver) -> Result<Owne
     store.remove_empty_directories(&Path::from(resolver.namespace_root()), &mark).await?;
     Ok(owned)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_golden_file_reads_and_writes_as_it_is() {
+        let golden = include_str!("../tests/golden/namespace-v1.json").trim_end();
+        let file: NamespaceFile = read_versioned(golden.as_bytes(), NAMESPACE_FORMAT, "namespace.json").unwrap();
+        assert_eq!(file.incarnation.0, "0123456789abcdef0123456789abcdef");
+        assert_eq!(file.created_at_ms, 1_795_965_978_528);
+        assert_eq!(serde_json::to_string(&file).unwrap(), golden);
+    }
+
+    #[test]
+    fn a_newer_format_is_unsupported_and_bytes_that_are_none_are_corrupt() {
+        let refused =
+            |text: &str| read_versioned::<NamespaceFile>(text.as_bytes(), NAMESPACE_FORMAT, "namespace.json").unwrap_err().kind();
+        assert_eq!(refused(r#"{"format":2,"all":"else"}"#), Kind::Unsupported);
+        assert_eq!(refused(r#"{"format":1}"#), Kind::Corrupt);
+        assert_eq!(refused(""), Kind::Corrupt);
+    }
+}

@@ -23,16 +23,6 @@ impl BatchSpan {
         (from < to).then_some(Self { from, to })
     }
 
-    /// Reads `<from>-<to>.taken`, both numbers of exactly 20 digits; `None` for any other name.
-    #[must_use]
-    pub fn parse_file_name(name: &str) -> Option<Self> {
-        let (from, to) = name.strip_suffix(".taken")?.split_once('-')?;
-        let number = |text: &str| {
-            (text.len() == 20 && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok().map(BatchNumber)).flatten()
-        };
-        Self::new(number(from)?, number(to)?)
-    }
-
     /// How many batches it has.
     #[must_use]
     pub const fn batches(self) -> u64 {
@@ -142,27 +132,6 @@ mod tests {
 
     fn span(from: u64, to: u64) -> BatchSpan {
         BatchSpan::new(BatchNumber(from), BatchNumber(to)).unwrap()
-    }
-
-    #[test]
-    fn file_names_parse_only_with_twenty_digits_each_and_a_batch_between() {
-        let parse = BatchSpan::parse_file_name;
-        assert_eq!(parse("00000000000000000000-00000000000000000016.taken"), Some(span(0, 16)));
-        assert_eq!(parse("00000000000000000016-18446744073709551615.taken"), Some(span(16, u64::MAX)));
-        for bad in [
-            "0-16.taken",
-            "00000000000000000016-00000000000000000016.taken",
-            "00000000000000000017-00000000000000000016.taken",
-            "00000000000000000000-00000000000000000016",
-            "00000000000000000000-00000000000000000016.taken.tmp",
-            "+0000000000000000000-00000000000000000016.taken",
-            "00000000000000000000-99999999999999999999.taken",
-            "00000000000000000000_00000000000000000016.taken",
-            ".taken",
-            "",
-        ] {
-            assert_eq!(parse(bad), None, "{bad}");
-        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Looking at refused records.
 
 use alluvium_core::{Dataset, DatasetName, Result, TableSpec};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::dead_letters::Letter;
@@ -62,7 +64,7 @@ impl DeadLetter {
         });
         match std::str::from_utf8(&refused.raw) {
             Ok(text) => value["raw"] = text.into(),
-            Err(_) => value["raw_base64"] = base64(&refused.raw).into(),
+            Err(_) => value["raw_base64"] = STANDARD.encode(&refused.raw).into(),
         }
         value
     }
@@ -74,40 +76,5 @@ impl DeadLetter {
         let field = refused.field.as_ref().map_or_else(String::new, |f| format!(" ({f})"));
         let raw: String = String::from_utf8_lossy(&refused.raw).chars().take(TEXT_CHARS).flat_map(char::escape_debug).collect();
         format!("{} {source}:{} {}{field}\n    {raw}", self.dataset, refused.record, refused.reason)
-    }
-}
-
-/// RFC 4648, with padding.
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let group = chunk.iter().fold(0_u32, |g, b| g << 8 | u32::from(*b)) << (8 * (3 - chunk.len()));
-        for i in 0..4 {
-            let letter = ALPHABET[(group >> (18 - 6 * i)) as usize & 63];
-            text.push(if i <= chunk.len() { char::from(letter) } else { '=' });
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::base64;
-
-    #[test]
-    fn base64_gives_the_vectors_of_rfc_4648() {
-        let vectors = [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ];
-        for (plain, encoded) in vectors {
-            assert_eq!(base64(plain.as_bytes()), encoded);
-        }
     }
 }

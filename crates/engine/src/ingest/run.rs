@@ -217,7 +217,7 @@ impl<'a> Ingest<'a> {
     /// Finishes the batch of the chain's newest record.
     async fn resume(&mut self, listing: &ChainListing, newest: BatchKey) -> Result<Round> {
         let record = self.record(newest).await?;
-        self.prepare().await?;
+        self.prepare(listing).await?;
         match self.finishing(true).finish(&record).await? {
             Finished::Done(mark) => {
                 if let RecordBody::Intent(recorded) = &record.body {
@@ -274,11 +274,18 @@ impl<'a> Ingest<'a> {
     }
 
     /// Makes the table, or lets it follow the declaration, once a run.
-    async fn prepare(&mut self) -> Result<()> {
+    async fn prepare(&mut self, listing: &ChainListing) -> Result<()> {
         if self.prepared {
             return Ok(());
         }
         let spec = TableSpec::data(self.dataset);
+        if listing.newest_done().is_some() && !self.engine.log_of(&spec).exists().await? {
+            return Err(Error::new(
+                Kind::Corrupt,
+                format!("dataset {}: its table is gone, though batches of it were finished", self.dataset.name),
+            )
+            .hint("restore the table's directory from a backup; to begin anew, delete the namespace or use a new dataset name"));
+        }
         let app = app_id(self.chain.chain());
         self.engine.log_of(&spec).ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
         self.prepared = true;
@@ -300,7 +307,7 @@ impl<'a> Ingest<'a> {
                 still_waiting(queue, &self.taken);
             }
         }
-        self.prepare().await?;
+        self.prepare(listing).await?;
         if self.queue.is_none() {
             self.queue = Some(self.inbox.list(self.engine, self.dataset, &self.taken).await?);
         }

@@ -7,10 +7,12 @@ use alluvium_core::{DataType, Field as Column};
 
 use super::cell::{Cell, Slots};
 use super::convert::{Kind, Unfit};
-use super::json::{Stop, column_value, last_of_each_key};
+use super::json::Stop;
+use super::last_keys::last_of_each_key;
 use super::plan::Plan;
 use super::rows::{Refusal, Rows};
 use super::scan::Scanner;
+use super::value::column_value;
 use crate::source::split::MAX_RECORD_BYTES;
 use crate::source::split::csv::{Broken, End, Header, field, is_blank};
 

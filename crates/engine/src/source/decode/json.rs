@@ -1,17 +1,14 @@
 //! One JSON record into cells.
 //!
 //! Keys are matched by their spelling: the bytes from a key's quote to its colon are compared with those that followed the same
-//! key last time, which nearly always hit; only a miss parses the key and looks it up. Values are converted where they stand.
+//! key last time, which nearly always hit; only a miss parses the key and looks it up.
 
 use std::collections::HashMap;
 
-use alluvium_core::{DataType, Field, StructField, TimeUnit};
-
 use super::cell::{Cell, Slots};
-use super::convert::{Kind, Unfit};
 use super::plan::{Entry, Plan};
-use super::rescue::{Path, Step};
 use super::scan::{MAX_DEPTH, Scanner, Syntax, unescape};
+use super::value::column_value;
 
 /// How many spellings of keys are remembered for one object; the keys beyond are parsed each time.
 const MAX_SPELLINGS: usize = 1024;
@@ -55,15 +52,6 @@ struct Spelling {
     entry: Option<usize>,
     /// The key that followed last time.
     next: usize,
-}
-
-/// A value's place while it is read.
-#[derive(Clone, Copy)]
-struct Place<'t> {
-    data_type: &'t DataType,
-    unit: Option<TimeUnit>,
-    /// Open objects and arrays around it.
-    depth: u32,
 }
 
 impl<'p> JsonReader<'p> {
@@ -210,18 +198,6 @@ impl<'p> JsonReader<'p> {
     }
 }
 
-/// Reads the value at the scanner as a column's.
-#[inline]
-pub(crate) fn column_value<'a>(
-    column: &Field,
-    depth: u32,
-    scanner: &mut Scanner<'a>,
-    slots: &mut Slots<'a>,
-) -> Result<Cell<'a>, Stop> {
-    let path = Path { parent: None, step: Step::Column(&column.from) };
-    value(Place { data_type: &column.data_type, unit: column.unit, depth }, &path, scanner, slots)
-}
-
 /// The inside of the key that begins at `start`.
 fn raw_key<'a>(scanner: &Scanner<'a>, start: usize) -> &'a str {
     let mut again = scanner.clone();
@@ -244,243 +220,5 @@ fn keep<'a>(
     if rescue {
         slots.rescued.member(way, raw_key(scanner, start), scanner.since(value));
     }
-    Ok(())
-}
-
-/// Reads the value at the scanner as the type of its place. A value that does not fit is passed over and gives its reason.
-#[inline]
-fn value<'a>(place: Place<'_>, path: &Path<'_>, scanner: &mut Scanner<'a>, slots: &mut Slots<'a>) -> Result<Cell<'a>, Stop> {
-    let (kind, text) = match scanner.peek()? {
-        b'"' => {
-            let quoted = scanner.string()?;
-            if quoted.escaped {
-                let start = slots.unescaped.len();
-                unescape(quoted.raw, &mut slots.unescaped)?;
-                return Ok(slots.simple_unescaped(place.data_type, place.unit, Kind::String, start));
-            }
-            (Kind::String, quoted.raw)
-        }
-        b'-' | b'0'..=b'9' => (Kind::Number, scanner.number()?),
-        b't' => {
-            scanner.literal("true")?;
-            (Kind::Boolean, "true")
-        }
-        b'f' => {
-            scanner.literal("false")?;
-            (Kind::Boolean, "false")
-        }
-        b'n' => {
-            scanner.literal("null")?;
-            return Ok(Cell::Null);
-        }
-        b'{' => return braces(place, path, scanner, slots),
-        b'[' => return brackets(place, path, scanner, slots),
-        _ => return Err(scanner.error("no value where one must stand").into()),
-    };
-    Ok(slots.simple(place.data_type, place.unit, kind, text))
-}
-
-fn braces<'a>(place: Place<'_>, path: &Path<'_>, scanner: &mut Scanner<'a>, slots: &mut Slots<'a>) -> Result<Cell<'a>, Stop> {
-    match place.data_type {
-        DataType::Struct(fields) => structure(fields, place, path, scanner, slots),
-        DataType::Map(key, of) => map(key, of, place, path, scanner, slots),
-        _ => {
-            scanner.skip(place.depth)?;
-            Ok(Cell::Unfit(Unfit::Given("an object")))
-        }
-    }
-}
-
-fn brackets<'a>(place: Place<'_>, path: &Path<'_>, scanner: &mut Scanner<'a>, slots: &mut Slots<'a>) -> Result<Cell<'a>, Stop> {
-    let DataType::Array(element) = place.data_type else {
-        scanner.skip(place.depth)?;
-        return Ok(Cell::Unfit(Unfit::Given("an array")));
-    };
-    let pending = slots.pending.len();
-    let mut unfit = None;
-    scanner.bump();
-    if scanner.peek()? == b']' {
-        scanner.bump();
-    } else {
-        for at in 0.. {
-            let path = Path { parent: Some(path), step: Step::Item(at) };
-            let item = value(Place { data_type: element, depth: place.depth + 1, ..place }, &path, scanner, slots)?;
-            unfit = unfit.or(item.unfit());
-            slots.pending.push(item);
-            if !another(scanner, b']')? {
-                break;
-            }
-        }
-    }
-    let (start, end) = slots.settle(pending);
-    Ok(unfit.map_or(Cell::Array { start, end }, Cell::Unfit))
-}
-
-fn structure<'a>(
-    fields: &[StructField],
-    place: Place<'_>,
-    path: &Path<'_>,
-    scanner: &mut Scanner<'a>,
-    slots: &mut Slots<'a>,
-) -> Result<Cell<'a>, Stop> {
-    let pending = slots.pending.len();
-    slots.pending.resize(pending + fields.len(), Cell::Missing);
-    let mut unfit = None;
-    let mut guess = 0;
-    scanner.bump();
-    if scanner.peek()? == b'}' {
-        scanner.bump();
-    } else {
-        loop {
-            let key = scanner.key()?;
-            let mut plain = String::new();
-            let name = if key.escaped {
-                unescape(key.raw, &mut plain)?;
-                plain.as_str()
-            } else {
-                key.raw
-            };
-            let found = match fields.get(guess) {
-                Some(field) if field.name == name => Some(guess),
-                _ => fields.iter().position(|f| f.name == name),
-            };
-            if let Some(at) = found {
-                if slots.pending[pending + at] != Cell::Missing {
-                    return Err(Stop::KeyTwice);
-                }
-                let path = Path { parent: Some(path), step: Step::Key(key.raw) };
-                let place = Place { data_type: &fields[at].data_type, depth: place.depth + 1, ..place };
-                let cell = value(place, &path, scanner, slots)?;
-                unfit = unfit.or(cell.unfit());
-                slots.pending[pending + at] = cell;
-                guess = at + 1;
-            } else {
-                scanner.peek()?;
-                let start = scanner.at();
-                scanner.skip(place.depth + 1)?;
-                slots.rescued.dotted(path, key.raw, scanner.since(start));
-            }
-            if !another(scanner, b'}')? {
-                break;
-            }
-        }
-    }
-    let (start, _) = slots.settle(pending);
-    Ok(unfit.map_or(Cell::Struct { start }, Cell::Unfit))
-}
-
-fn map<'a>(
-    key_type: &DataType,
-    value_type: &DataType,
-    place: Place<'_>,
-    path: &Path<'_>,
-    scanner: &mut Scanner<'a>,
-    slots: &mut Slots<'a>,
-) -> Result<Cell<'a>, Stop> {
-    let pending = slots.pending.len();
-    let mut unfit = None;
-    scanner.bump();
-    if scanner.peek()? == b'}' {
-        scanner.bump();
-    } else {
-        loop {
-            let key = scanner.key()?;
-            let key_cell = if key.escaped {
-                let start = slots.unescaped.len();
-                unescape(key.raw, &mut slots.unescaped)?;
-                slots.simple_unescaped(key_type, place.unit, Kind::String, start)
-            } else {
-                slots.simple(key_type, place.unit, Kind::String, key.raw)
-            };
-            let path = Path { parent: Some(path), step: Step::Key(key.raw) };
-            let value_cell = value(Place { data_type: value_type, depth: place.depth + 1, ..place }, &path, scanner, slots)?;
-            unfit = unfit.or(key_cell.unfit()).or(value_cell.unfit());
-            slots.pending.extend([key_cell, value_cell]);
-            if !another(scanner, b'}')? {
-                break;
-            }
-        }
-    }
-    if unfit.is_none() && slots.has_key_twice(pending) {
-        return Err(Stop::KeyTwice);
-    }
-    let (start, end) = slots.settle(pending);
-    Ok(unfit.map_or(Cell::Map { start, end }, Cell::Unfit))
-}
-
-/// Whether another member follows, after a comma; passes over `closing` otherwise.
-#[inline]
-fn another(scanner: &mut Scanner<'_>, closing: u8) -> Result<bool, Syntax> {
-    let next = scanner.peek()?;
-    if next == b',' || next == closing {
-        scanner.bump();
-        Ok(next == b',')
-    } else {
-        Err(scanner.error("no comma or end where one must stand"))
-    }
-}
-
-/// The record with only the last of each key in each of its objects.
-pub(crate) fn last_of_each_key(text: &str) -> Result<String, Syntax> {
-    let mut scanner = Scanner::new(text);
-    let mut out = String::with_capacity(text.len());
-    last_keys(&mut scanner, 0, &mut out)?;
-    Ok(out)
-}
-
-fn last_keys(scanner: &mut Scanner<'_>, depth: u32, out: &mut String) -> Result<(), Syntax> {
-    let first = scanner.peek()?;
-    let start = scanner.at();
-    if first != b'{' && first != b'[' {
-        scanner.skip(depth)?;
-        out.push_str(scanner.since(start));
-        return Ok(());
-    }
-    if depth >= MAX_DEPTH {
-        return Err(scanner.error("values nested too deep"));
-    }
-    scanner.bump();
-    out.push(char::from(first));
-    if first == b'[' {
-        if scanner.peek()? == b']' {
-            scanner.bump();
-        } else {
-            loop {
-                last_keys(scanner, depth + 1, out)?;
-                if !another(scanner, b']')? {
-                    break;
-                }
-                out.push(',');
-            }
-        }
-        out.push(']');
-        return Ok(());
-    }
-    let mut members = Vec::new();
-    let mut last = HashMap::new();
-    if scanner.peek()? == b'}' {
-        scanner.bump();
-    } else {
-        loop {
-            let key = scanner.key()?;
-            let mut plain = String::new();
-            unescape(key.raw, &mut plain)?;
-            let mut member = String::new();
-            last_keys(scanner, depth + 1, &mut member)?;
-            last.insert(plain.clone(), members.len());
-            members.push((plain, key.raw, member));
-            if !another(scanner, b'}')? {
-                break;
-            }
-        }
-    }
-    let kept = members.iter().enumerate().filter(|(i, (plain, ..))| last.get(plain) == Some(i));
-    for (written, (_, (_, raw, member))) in kept.enumerate() {
-        out.push_str(if written > 0 { ",\"" } else { "\"" });
-        out.push_str(raw);
-        out.push_str("\":");
-        out.push_str(member);
-    }
-    out.push('}');
     Ok(())
 }

@@ -12,6 +12,7 @@ mod columnar;
 mod convert;
 mod csv;
 mod json;
+mod last_keys;
 mod plan;
 mod render;
 mod rescue;
@@ -22,6 +23,7 @@ mod schema;
 mod tests;
 mod text;
 mod time;
+mod value;
 
 use alluvium_core::Dataset;
 use arrow::array::RecordBatch;

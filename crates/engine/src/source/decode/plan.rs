@@ -17,8 +17,8 @@ pub(crate) struct Plan {
     pub org: usize,
     /// The column of the event time.
     pub event_time: usize,
-    /// The columns that an empty text does not fit: the organisation, and those the table is partitioned by.
-    pub not_empty: Vec<usize>,
+    /// The text columns that the table is partitioned by: Delta has no empty text there, it means null.
+    pub partitions: Vec<usize>,
 }
 
 /// An object of the input and its keys that lead to columns.
@@ -53,9 +53,10 @@ impl Plan {
             columns.iter().position(|f| f.name == name).expect("a loaded project declares its organisation and event time")
         };
         let (org, event_time) = (position(&dataset.org), position(&dataset.event_time));
-        let mut not_empty = vec![org];
-        not_empty.extend((0..columns.len()).filter(|at| *at != org && dataset.layout.partition_by.contains(&columns[*at].name)));
-        let mut plan = Self { cells: columns.len(), columns, nodes: vec![Node::default()], org, event_time, not_empty };
+        let partitions = (0..columns.len())
+            .filter(|c| columns[*c].data_type == DataType::String && dataset.layout.partition_by.contains(&columns[*c].name))
+            .collect();
+        let mut plan = Self { cells: columns.len(), columns, nodes: vec![Node::default()], org, event_time, partitions };
         for column in 0..plan.columns.len() {
             plan.add(column);
         }

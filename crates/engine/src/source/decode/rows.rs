@@ -51,8 +51,12 @@ impl<'p> Rows<'p> {
                 _ => {}
             }
         }
-        if let Some(&at) = self.plan.not_empty.iter().find(|at| slots.text(&slots.cells[**at]) == Some("")) {
-            return Err(empty_refusal(self.plan, at));
+        if slots.text(&slots.cells[self.plan.org]) == Some("") {
+            return Err(empty_org_refusal(self.plan));
+        }
+        if let Some(column) = self.plan.partitions.iter().find(|c| slots.text(&slots.cells[**c]) == Some("")) {
+            let reason = "the text is empty, and a Delta table cannot be partitioned by an empty text";
+            return Err((reason.to_owned(), Some(self.plan.columns[*column].name.clone())));
         }
         let Cell::Scalar(Scalar::Integer(time)) = slots.cells[self.plan.event_time] else {
             return Err(absent_refusal(self.plan, self.plan.event_time));
@@ -118,11 +122,6 @@ pub(crate) fn absent_refusal(plan: &Plan, column: usize) -> Refusal {
     (reason.to_owned(), Some(plan.columns[column].name.clone()))
 }
 
-fn empty_refusal(plan: &Plan, column: usize) -> Refusal {
-    let reason = if column == plan.org {
-        "the organisation is empty"
-    } else {
-        "the value is empty, which Delta cannot tell from null in a column that the table is partitioned by"
-    };
-    (reason.to_owned(), Some(plan.columns[column].name.clone()))
+pub(crate) fn empty_org_refusal(plan: &Plan) -> Refusal {
+    ("the organisation is empty".to_owned(), Some(plan.columns[plan.org].name.clone()))
 }

@@ -1,7 +1,8 @@
 //! A chunk of JSON lines into rows and refusals.
 
 use super::cell::Slots;
-use super::json::{JsonReader, Stop, last_of_each_key};
+use super::json::{JsonReader, Stop};
+use super::last_keys::last_of_each_key;
 use super::plan::Plan;
 use super::rows::{Refusal, Rows};
 use crate::source::split::MAX_RECORD_BYTES;

@@ -36,8 +36,7 @@ type Framed<T> = Result<Option<(T, usize)>, String>;
 impl AvroBlocks {
     pub(super) fn open(content: Content, from_record: u64) -> Result<Self, ReadFault> {
         let mut blocks = Blocks::new(content);
-        let ((), length) =
-            read(&mut blocks, |bytes| header(bytes))?.ok_or_else(|| ReadFault::Content("the Avro file is empty".to_owned()))?;
+        let ((), length) = read(&mut blocks, header)?.ok_or_else(|| ReadFault::Content("the Avro file is empty".to_owned()))?;
         let header = blocks.block.split_to(length).to_vec();
         Ok(Self { blocks, header, open: None, skip: from_record, row_bytes: 64 })
     }
@@ -47,7 +46,7 @@ impl AvroBlocks {
             if let Some((reader, left)) = &mut self.open {
                 match guard(|| reader.next().transpose())? {
                     Some(batch) => {
-                        *left = left.checked_sub(batch.num_rows() as u64).ok_or_else(|| wrong_count())?;
+                        *left = left.checked_sub(batch.num_rows() as u64).ok_or_else(wrong_count)?;
                         return Ok(Some(batch));
                     }
                     None if *left > 0 => return Err(wrong_count()),

@@ -92,8 +92,8 @@ pub struct Splitter {
 enum Format {
     Json(Lines<JsonLines>),
     Csv(Lines<CsvRecords>),
-    Parquet(Batches<ParquetRows>),
-    Avro(Batches<AvroBlocks>),
+    Parquet(Box<Batches<ParquetRows>>),
+    Avro(Box<Batches<AvroBlocks>>),
 }
 
 impl Splitter {
@@ -115,8 +115,11 @@ impl Splitter {
         let format = match format {
             FileFormat::Json => Format::Json(lines::open_json(FileContent::open(input, name)?, from)?),
             FileFormat::Csv => Format::Csv(csv::open(FileContent::open(input, name)?, from)?),
-            FileFormat::Parquet => Format::Parquet(Batches::new(ParquetRows::open(input, name, from.record)?, from)),
-            FileFormat::Avro => Format::Avro(Batches::new(AvroBlocks::open(FileContent::open(input, name)?, from.record)?, from)),
+            FileFormat::Parquet => Format::Parquet(Box::new(Batches::new(ParquetRows::open(input, name, from.record)?, from))),
+            FileFormat::Avro => {
+                let blocks = AvroBlocks::open(FileContent::open(input, name)?, from.record)?;
+                Format::Avro(Box::new(Batches::new(blocks, from)))
+            }
         };
         Ok(Self { format })
     }

@@ -12,7 +12,7 @@ fn json(dataset: &alluvium_core::Dataset, text: &str) -> Outcome {
 }
 
 /// The values of one column of this type for JSON values, or why they are refused.
-fn values(data_type: &str, values: &[&str]) -> Vec<String> {
+pub(super) fn values(data_type: &str, values: &[&str]) -> Vec<String> {
     values_in(&dataset(&[("x", data_type)]), values)
 }
 
@@ -429,4 +429,19 @@ fn no_reason_holds_a_value_of_the_record() {
         let outcome = json(&dataset, &record(&members));
         assert!(outcome.refused.len() == 1 && !outcome.refused[0].reason.contains("ada"), "{:?}", outcome.refused);
     }
+}
+
+#[test]
+fn an_empty_text_in_a_partition_column_is_refused_and_elsewhere_taken() {
+    let mut dataset = dataset(&[("kind", "string"), ("note", "string")]);
+    dataset.layout.partition_by = vec!["org".into(), "kind".into()];
+    let text = concat!(
+        "{\"org\":\"a\",\"at\":\"2026-01-01\",\"kind\":\"\",\"note\":\"\"}\n",
+        "{\"org\":\"a\",\"at\":\"2026-01-01\",\"kind\":null,\"note\":\"\"}\n",
+        "{\"org\":\"a\",\"at\":\"2026-01-01\",\"kind\":\" \",\"note\":\"\"}\n",
+    );
+    let outcome = json(&dataset, text);
+    assert_eq!(outcome.rows.num_rows(), 2);
+    let reason = "the text is empty, and a Delta table cannot be partitioned by an empty text";
+    assert_eq!(outcome.refusals(), [(0, Some("kind"), reason)]);
 }

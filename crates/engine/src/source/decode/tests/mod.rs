@@ -5,6 +5,7 @@ mod columnar;
 mod csv;
 mod cuts;
 mod faults;
+mod guide;
 mod hostile;
 mod json;
 mod oracle;
