@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use alluvium_core::{Error, Kind, Namespace, Project, Result};
+use alluvium_core::{Durability, Error, Kind, Namespace, Project, Result};
 use alluvium_engine::{Engine, EngineSettings, Observer, Stop, SystemClock};
 use alluvium_lake::Store;
 
@@ -13,8 +13,23 @@ use crate::args::Global;
 /// The name of the project file.
 pub const PROJECT_FILE: &str = "alluvium.yaml";
 
-/// Reads the project and opens its storage.
+/// Reads the project and opens its storage, which is made if it is not there.
 pub fn engine(global: &Global, memory_bytes: u64, observer: Arc<dyn Observer>, stop: Stop) -> Result<Engine> {
+    engine_over(global, memory_bytes, observer, stop, Store::open)
+}
+
+/// As [`engine`], for commands that only read: makes nothing, and storage that is not there is empty.
+pub fn reading_engine(global: &Global, memory_bytes: u64, observer: Arc<dyn Observer>, stop: Stop) -> Result<Engine> {
+    engine_over(global, memory_bytes, observer, stop, Store::open_to_read)
+}
+
+fn engine_over(
+    global: &Global,
+    memory_bytes: u64,
+    observer: Arc<dyn Observer>,
+    stop: Stop,
+    open: fn(&str, &Path, Durability) -> Result<Store>,
+) -> Result<Engine> {
     let (project, directory) = project(&global.project)?;
     let namespace = match &global.namespace {
         Some(name) => Some(Namespace::parse(name).map_err(|e| Error::new(Kind::Invalid, format!("--namespace: {e}")))?),
@@ -24,7 +39,7 @@ pub fn engine(global: &Global, memory_bytes: u64, observer: Arc<dyn Observer>, s
     for warning in &project.warnings {
         observer.warning(&warning.render(PROJECT_FILE));
     }
-    let store = Store::open(&project.storage, &directory, project.durability)?;
+    let store = open(&project.storage, &directory, project.durability)?;
     Ok(Engine::new(EngineSettings {
         project,
         directory,

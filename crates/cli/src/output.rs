@@ -52,6 +52,22 @@ pub fn json(value: &Value) -> Result<()> {
     line(&value.to_string())
 }
 
+/// Prints lines of cells as columns two spaces apart; those at `right` are aligned to the right.
+pub fn columns<const N: usize>(lines: &[[String; N]], right: &[usize]) -> Result<()> {
+    let width = |at: usize| lines.iter().map(|l| l[at].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    for cells in lines {
+        let mut text = String::new();
+        for (at, cell) in cells.iter().enumerate() {
+            let space = " ".repeat(widths[at].saturating_sub(cell.chars().count()));
+            let (before, after) = if right.contains(&at) { (space.as_str(), "") } else { ("", space.as_str()) };
+            text.push_str(&format!("{}{before}{cell}{after}", if at == 0 { "" } else { "  " }));
+        }
+        line(text.trim_end())?;
+    }
+    Ok(())
+}
+
 /// A number with thousands set apart.
 pub fn number(value: u64) -> String {
     let digits = value.to_string();

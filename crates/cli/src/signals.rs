@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use alluvium_core::Kind;
 use alluvium_engine::Stop;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// After this long, what is under way is left to be resumed.
 const GRACE: Duration = Duration::from_millis(4500);
+
+/// After this long, something that only reads is ended where it stands.
+const READING_GRACE: Duration = Duration::from_secs(1);
 
 /// On the first signal asks to stop at the next safe point; if that takes too long, or on a second signal, the process ends at
 /// once: the next run takes up what it left.
@@ -21,6 +25,20 @@ pub fn stop_on_signal(stop: &Stop) {
             () = tokio::time::sleep(GRACE) => {}
         }
         std::process::exit(0);
+    });
+}
+
+/// As [`stop_on_signal`], for work that leaves nothing behind.
+pub fn end_on_signal(stop: &Stop) {
+    let stop = stop.clone();
+    tokio::spawn(async move {
+        wait().await;
+        stop.ask();
+        tokio::select! {
+            () = wait() => {}
+            () = tokio::time::sleep(READING_GRACE) => {}
+        }
+        std::process::exit(Kind::Unavailable.exit_code().into());
     });
 }
 

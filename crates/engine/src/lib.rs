@@ -8,11 +8,16 @@ mod engine;
 mod ingest;
 mod namespace;
 mod observe;
+mod read;
 mod source;
 
 pub use engine::{Clock, Engine, EngineSettings, Stop, SystemClock};
-pub use ingest::{DeadLetter, DeadLetterList, Mode, RunSummary};
+pub use ingest::{DeadLetter, DeadLetterList, Mode, RunSummary, SourcePosition};
 pub use observe::{BatchReport, Observer, Silent};
+pub use read::{
+    ChainStatus, DatasetStatus, LastBatch, QueryRows, RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport,
+    TablesReport,
+};
 pub use source::{
     Chunk, Decoded, Decoder, FileFault, FileSet, Input, ListingNotes, MAX_RECORD_BYTES, Opened, OpenedFile, Refused, Removal,
     Splitter, UnusableName, decoded_schema,

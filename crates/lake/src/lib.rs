@@ -9,6 +9,7 @@ mod local;
 mod log;
 mod namespace;
 mod process;
+mod read;
 mod records;
 mod schema;
 mod stage;
@@ -20,6 +21,7 @@ pub use log::{Commit, DeltaLog, LiveFile, Published, TableState};
 pub use namespace::{
     NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace, open_or_create_namespace,
 };
+pub use read::TableContents;
 pub use records::{ChainListing, ChainStore};
 pub use schema::{arrow_schema, arrow_type};
 pub use stage::{StageSettings, Stager};

@@ -5,7 +5,7 @@
 
 use std::error::Error as StdError;
 use std::io;
-use std::path::Path as FsPath;
+use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 
 use alluvium_core::{Durability, Error, Kind, Result};
@@ -48,21 +48,27 @@ impl Store {
     /// # Errors
     /// [`Kind::Unsupported`] for schemes that are not built yet, [`Kind::Invalid`] for what is not a directory, [`Kind::Unavailable`] if the directory cannot be made or read.
     pub fn open(storage: &str, base: &FsPath, durability: Durability) -> Result<Self> {
-        let directory = match storage.split_once("://") {
-            Some(("file", path)) => FsPath::new(path).to_owned(),
-            Some((scheme, _)) => {
-                return Err(Error::new(Kind::Unsupported, format!("opening storage {storage}: {scheme}:// is not built yet"))
-                    .hint("use a local directory for now"));
-            }
-            None => base.join(storage),
-        };
-        if directory.exists() && !directory.is_dir() {
-            return Err(Error::new(Kind::Invalid, format!("opening storage {storage}: it is not a directory"))
-                .hint("name a directory; it is made if it is not there"));
-        }
+        let directory = storage_directory(storage, base)?;
         let opened = local::create_root(&directory).map_err(|e| io_error(e, "opening storage", &directory.display().to_string()));
         opened?;
-        let disk = local::shared(&directory, durability).map_err(|e| store_error(e, "opening storage", storage))?;
+        Self::over_directory(&directory, storage, durability)
+    }
+
+    /// As [`Store::open`], but makes nothing: storage that is not there is an empty store, which nothing may be written to.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_to_read(storage: &str, base: &FsPath, durability: Durability) -> Result<Self> {
+        let directory = storage_directory(storage, base)?;
+        match directory.try_exists() {
+            Ok(true) => Self::over_directory(&directory, storage, durability),
+            Ok(false) => Ok(Self::over(Arc::new(object_store::memory::InMemory::new()))),
+            Err(e) => Err(io_error(e, "opening storage", &directory.display().to_string())),
+        }
+    }
+
+    fn over_directory(directory: &FsPath, storage: &str, durability: Durability) -> Result<Self> {
+        let disk = local::shared(directory, durability).map_err(|e| store_error(e, "opening storage", storage))?;
         Ok(Self { inner: disk.clone(), local: Some(disk) })
     }
 
@@ -193,6 +199,23 @@ impl Store {
             None => Ok(()),
         }
     }
+}
+
+/// The directory that a project file's `storage` names.
+fn storage_directory(storage: &str, base: &FsPath) -> Result<PathBuf> {
+    let directory = match storage.split_once("://") {
+        Some(("file", path)) => PathBuf::from(path),
+        Some((scheme, _)) => {
+            return Err(Error::new(Kind::Unsupported, format!("opening storage {storage}: {scheme}:// is not built yet"))
+                .hint("use a local directory for now"));
+        }
+        None => base.join(storage),
+    };
+    if directory.exists() && !directory.is_dir() {
+        return Err(Error::new(Kind::Invalid, format!("opening storage {storage}: it is not a directory"))
+            .hint("name a directory; it is made if it is not there"));
+    }
+    Ok(directory)
 }
 
 /// Our error for a store's.

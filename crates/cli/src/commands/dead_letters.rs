@@ -1,24 +1,28 @@
 //! `alluvium dead-letters`.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use alluvium_core::Result;
+use alluvium_engine::Stop;
 
 use super::{engine, run};
-use crate::args::{DeadLettersCommand, Global};
-use crate::output;
+use crate::args::{DeadLettersCommand, Global, Output};
+use crate::progress::Progress;
+use crate::{context, memory, output};
 
 /// Lists refused records, or takes them in again.
 pub async fn dead_letters(global: &Global, command: &DeadLettersCommand) -> Result<u8> {
     match command {
         DeadLettersCommand::List { dataset, limit } => {
-            let (engine, _) = engine(global, None)?;
+            let progress = Arc::new(Progress::new(global.output));
+            let engine = context::reading_engine(global, memory::budget(None)?, progress, Stop::default())?;
             let datasets = engine.datasets(dataset.as_slice())?;
             let listed = engine.dead_letters(&datasets, *limit).await?;
             for letter in &listed.letters {
                 match global.output {
-                    crate::args::Output::Json => output::json(&letter.json())?,
-                    crate::args::Output::Text => output::line(&letter.text())?,
+                    Output::Json => output::json(&letter.json())?,
+                    Output::Text => output::line(&letter.text())?,
                 }
             }
             if listed.more {

@@ -3,7 +3,11 @@
 mod dead_letters;
 mod init;
 mod namespace;
+mod query;
+mod quickstart;
 mod run;
+mod status;
+mod tables;
 
 use std::sync::Arc;
 
@@ -31,7 +35,10 @@ pub async fn dispatch(args: Args) -> Result<u8> {
             clap_complete::generate(shell, &mut Args::command(), "alluvium", &mut std::io::stdout());
             Ok(0)
         }
-        _ => Ok(7),
+        Command::Status => status::status(&global).await,
+        Command::Query { sql, format, memory } => query::query(&global, &sql, format, memory.as_deref()).await,
+        Command::Tables { name } => tables::tables(&global, name.as_deref()).await,
+        Command::Quickstart { dir } => Box::pin(quickstart::quickstart(&global, &dir)).await,
     }
 }
 

@@ -15,7 +15,8 @@ use crate::{context, memory, output};
 pub async fn namespace(global: &Global, command: &NamespaceCommand) -> Result<u8> {
     match command {
         NamespaceCommand::List => {
-            let engine = context::engine(global, memory::budget(None)?, Arc::new(Progress::new(global.output)), Stop::default())?;
+            let engine =
+                context::reading_engine(global, memory::budget(None)?, Arc::new(Progress::new(global.output)), Stop::default())?;
             for name in engine.namespaces().await? {
                 match global.output {
                     Output::Json => output::json(&json!({ "namespace": name }))?,

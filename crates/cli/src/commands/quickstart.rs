@@ -56,7 +56,8 @@ pub async fn quickstart(global: &Global, directory: &Path) -> Result<u8> {
     sql(&global, "SELECT table_name, table_version, count(*) AS partitions, sum(inserted) AS inserted FROM notifications GROUP BY table_name, table_version ORDER BY table_name, table_version").await?;
 
     step("Now mend the declaration (duration_s may be text now and then: take it in as a field of its own), and replay:");
-    let mended = PROJECT.replace("      duration_s: long\n", "      duration_s: long\n      duration_text: { type: string, from: duration_s }\n");
+    let mended = PROJECT
+        .replace("      duration_s: long\n", "      duration_s: long\n      duration_text: { type: string, from: duration_s }\n");
     let mended = mended.replace("      duration_s: long\n", "      duration_s: { type: long, from: seconds }\n");
     fs::write(directory.join(PROJECT_FILE), mended).map_err(|e| unwritable(directory, e))?;
     command(&format!("alluvium dead-letters replay --project {shown}"));
@@ -65,7 +66,11 @@ pub async fn quickstart(global: &Global, directory: &Path) -> Result<u8> {
     let summary = engine.replay_dead_letters(&engine.datasets(&[])?).await;
     progress.clear();
     run::print_summary(Output::Text, &summary?, started)?;
-    sql(&global, "SELECT engagement_id, duration_s, duration_text, _source, _offset FROM engagement WHERE duration_text IS NOT NULL").await?;
+    sql(
+        &global,
+        "SELECT engagement_id, duration_s, duration_text, _source, _offset FROM engagement WHERE duration_text IS NOT NULL",
+    )
+    .await?;
 
     step("That is it so far. The project is left for you to look around:");
     command(&format!("alluvium status --project {shown}"));
@@ -131,7 +136,14 @@ fn meetings() -> String {
     let mut text = "meeting_id,org_id,starts_at,title,lead_id\n".to_owned();
     for n in 0..MEETINGS {
         let org = ORGANISATIONS[(n % 5) as usize];
-        let _ = writeln!(text, "m{n:04},{org},2026-03-{:02} {:02}:30:00,\"Review, part {}\",L{}", 1 + n % 28, 8 + n % 9, n % 4, n % 97);
+        let _ = writeln!(
+            text,
+            "m{n:04},{org},2026-03-{:02} {:02}:30:00,\"Review, part {}\",L{}",
+            1 + n % 28,
+            8 + n % 9,
+            n % 4,
+            n % 97
+        );
     }
     text
 }

@@ -1,14 +1,16 @@
 //! `alluvium run`.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use alluvium_core::{Error, Kind, Result};
-use alluvium_engine::{Mode, RunSummary};
+use alluvium_engine::{Mode, RunSummary, Stop};
 use serde_json::json;
 
 use super::engine;
 use crate::args::{Global, JobArg, Output, RunArgs};
-use crate::output;
+use crate::progress::Progress;
+use crate::{context, memory, output};
 
 /// Runs a job. The exit code is that of the first dataset that failed.
 pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
@@ -17,6 +19,9 @@ pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
         JobArg::Mutate | JobArg::Retain | JobArg::Optimize | JobArg::Vacuum => {
             return Err(Error::new(Kind::Unsupported, "that job is not built yet").hint("jobs that are: ingest"));
         }
+    }
+    if args.dry_run {
+        return dry_run(global, args).await;
     }
     let started = Instant::now();
     let mode = if args.once {
@@ -31,6 +36,36 @@ pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
     let summary = engine.ingest(&datasets, mode).await;
     progress.clear();
     print_summary(global.output, &summary?, started)
+}
+
+/// Says what a run would take in.
+async fn dry_run(global: &Global, args: &RunArgs) -> Result<u8> {
+    let progress = Arc::new(Progress::new(global.output));
+    let engine = context::reading_engine(global, memory::budget(args.memory.as_deref())?, progress, Stop::default())?;
+    let mut failed = None;
+    for dataset in engine.datasets(&args.datasets)? {
+        let waiting = match engine.waiting(dataset).await {
+            Ok(waiting) => waiting,
+            Err(error) => {
+                output::print_error(&error);
+                failed = failed.or(Some(error.kind().exit_code()));
+                continue;
+            }
+        };
+        match global.output {
+            Output::Json => output::json(&json!({
+                "job": "ingest", "dataset": dataset.name.0, "dry_run": true,
+                "waiting_files": waiting.waiting_files, "waiting_bytes": waiting.waiting_bytes,
+            }))?,
+            Output::Text => output::line(&format!(
+                "ingest {}: would take {} files, {}",
+                dataset.name,
+                output::number(waiting.waiting_files),
+                output::bytes(waiting.waiting_bytes)
+            ))?,
+        }
+    }
+    Ok(failed.unwrap_or(0))
 }
 
 /// Prints what a run did, and the errors of the datasets that failed. Returns the exit code.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod kills;
+mod read;
 mod real_data;
 mod site;
 mod snapshots;

@@ -16,7 +16,7 @@ pub(super) struct DeadLetters {
     failed_at_micros: i64,
     max_bytes: usize,
     bytes: usize,
-    letters: Vec<(DatasetName, Letter)>,
+    letters: Vec<Letter>,
 }
 
 /// A refused record of one source.
@@ -37,15 +37,15 @@ impl DeadLetters {
     pub(super) fn push(&mut self, source: &str, context: Option<&str>, refused: Vec<Refused>) -> Result<()> {
         for refused in refused {
             let letter = Letter { source: source.to_owned(), context: context.map(str::to_owned), refused };
-            self.push_for(&self.dataset.clone(), letter)?;
+            self.push_letter(letter)?;
         }
         Ok(())
     }
 
-    /// Takes one refused record of any dataset.
-    pub(super) fn push_for(&mut self, dataset: &DatasetName, letter: Letter) -> Result<()> {
+    /// Takes one refused record.
+    pub(super) fn push_letter(&mut self, letter: Letter) -> Result<()> {
         self.bytes += letter.refused.raw.len() + letter.refused.reason.len() + letter.source.len() + 64;
-        self.letters.push((dataset.clone(), letter));
+        self.letters.push(letter);
         if self.bytes >= self.max_bytes { self.flush() } else { Ok(()) }
     }
 
@@ -58,13 +58,13 @@ impl DeadLetters {
         self.stager.stage(&[self.rows(&letters)?])
     }
 
-    fn rows(&self, letters: &[(DatasetName, Letter)]) -> Result<RecordBatch> {
+    fn rows(&self, letters: &[Letter]) -> Result<RecordBatch> {
         let (mut dataset, mut source, mut context) = (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
         let (mut position, mut batch_id, mut raw) = (Int64Builder::new(), Int64Builder::new(), BinaryBuilder::new());
         let (mut reason, mut field) = (StringBuilder::new(), StringBuilder::new());
         let mut failed_at = TimestampMicrosecondBuilder::new().with_timezone("UTC");
-        for (of, letter) in letters {
-            dataset.append_value(&of.0);
+        for letter in letters {
+            dataset.append_value(&self.dataset.0);
             source.append_value(&letter.source);
             position.append_value(letter.refused.record.cast_signed());
             raw.append_value(&letter.refused.raw);

@@ -8,11 +8,13 @@ mod dead_letters;
 mod finish;
 mod letters;
 mod notify;
+mod position;
 mod read;
 mod replay;
 mod run;
 mod taken;
 
 pub use letters::{DeadLetter, DeadLetterList};
+pub use position::SourcePosition;
 pub(crate) use run::lease_name;
 pub use run::{Mode, RunSummary};

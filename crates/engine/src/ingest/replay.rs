@@ -34,11 +34,11 @@ struct Replay<'a> {
     format: FileFormat,
 }
 
-/// Letters of some files, and which of them are ours.
+/// The letters of some files.
 #[derive(Default)]
 pub(super) struct Letters {
     files: Vec<String>,
-    letters: Vec<(DatasetName, Letter)>,
+    letters: Vec<Letter>,
     bytes: u64,
 }
 
@@ -104,7 +104,20 @@ impl Replay<'_> {
             if parse_data_file(&file.path).is_some_and(|name| name.chain.dataset != self.dataset.name) {
                 continue;
             }
-            some.read(&file.path, &log.read_file(&file.path).await?, &self.dataset.name)?;
+            let letters = Letters::of_file(&log.read_file(&file.path).await?)?;
+            let ours = letters.iter().filter(|(dataset, _)| *dataset == self.dataset.name).count();
+            if ours == 0 {
+                continue;
+            }
+            if ours < letters.len() {
+                // What a file's name says of its rows must stay true, so a file of several datasets is not split here.
+                self.engine.observer.warning(&format!(
+                    "dataset {}: the file {} of dead_letters holds records of several datasets, as another program left it; not replayed",
+                    self.dataset.name, file.path
+                ));
+                continue;
+            }
+            some.take(file.path, letters);
             if some.bytes >= self.engine.memory_bytes / 8 {
                 self.batch(std::mem::take(&mut some), version, &mut next, summary).await?;
             }
@@ -150,11 +163,10 @@ impl Replay<'_> {
     async fn batch(&self, some: Letters, version: u64, next: &mut BatchKey, summary: &mut RunSummary) -> Result<()> {
         let decoder = Decoder::new(self.dataset);
         let (mut rows, mut rest) = (Vec::new(), Vec::new());
-        for (dataset, letter) in some.letters {
-            let decoded = if dataset == self.dataset.name { self.decode(&decoder, &letter) } else { Err(None) };
-            match decoded {
+        for letter in some.letters {
+            match self.decode(&decoder, &letter) {
                 Ok(row) => rows.push((letter.source, letter.refused.record.cast_signed(), row)),
-                Err(reason) => rest.push((dataset, with_reason(letter, reason))),
+                Err(reason) => rest.push(with_reason(letter, reason)),
             }
         }
         if rows.is_empty() {
@@ -201,7 +213,7 @@ impl Replay<'_> {
     async fn stage(
         &self,
         rows: Vec<(String, i64, RecordBatch)>,
-        rest: Vec<(DatasetName, Letter)>,
+        rest: Vec<Letter>,
         files: Vec<String>,
         version: u64,
         key: BatchKey,
@@ -221,8 +233,8 @@ impl Replay<'_> {
         let mut kept = DeadLetters::new(letters, self.dataset.name.clone(), key, now_micros, self.engine.memory_bytes);
         let letters = tokio::task::block_in_place(|| {
             data.stage(&[rows])?;
-            for (dataset, letter) in rest {
-                kept.push_for(&dataset, letter)?;
+            for letter in rest {
+                kept.push_letter(letter)?;
             }
             kept.into_stager()
         })?;
@@ -264,15 +276,11 @@ fn with_places(rows: &[(String, i64, RecordBatch)], now_micros: i64) -> Result<R
 }
 
 impl Letters {
-    /// Adds a file's letters, if any of them is of `dataset`.
-    fn read(&mut self, file: &str, batches: &[RecordBatch], dataset: &DatasetName) -> Result<()> {
-        let letters = Self::of_file(batches)?;
-        if letters.iter().any(|(d, _)| d == dataset) {
-            self.bytes += letters.iter().map(|(_, l)| l.refused.raw.len() as u64 + 128).sum::<u64>();
-            self.letters.extend(letters);
-            self.files.push(file.to_owned());
-        }
-        Ok(())
+    /// Adds a file and its letters.
+    fn take(&mut self, file: String, letters: Vec<(DatasetName, Letter)>) {
+        self.bytes += letters.iter().map(|(_, l)| l.refused.raw.len() as u64 + 128).sum::<u64>();
+        self.letters.extend(letters.into_iter().map(|(_, letter)| letter));
+        self.files.push(file);
     }
 
     /// The letters in a file's rows, and whose they are.

@@ -125,7 +125,7 @@ impl Taken {
 }
 
 /// What some attempt at the batch recorded; all attempts have the same range.
-async fn range_of(chain: &ChainStore, listing: &ChainListing, batch: BatchNumber) -> Result<Recorded> {
+pub(super) async fn range_of(chain: &ChainStore, listing: &ChainListing, batch: BatchNumber) -> Result<Recorded> {
     for attempt in listing.records.get(&batch).into_iter().flatten() {
         if let Some(record) = chain.record(BatchKey { batch, attempt: *attempt }).await?
             && let RecordBody::Intent(recorded) = record.body

@@ -31,8 +31,11 @@ use arrow::datatypes::SchemaRef;
 
 use super::split::{Chunk, Content};
 use plan::Plan;
+pub(crate) use render::{push_json, push_plain};
+pub(crate) use rescue::push_json_string;
 use rows::Rows;
 pub use schema::decoded_schema;
+pub(crate) use time::push as push_time;
 
 /// A record that is no row, or a file that could not be read on.
 #[derive(Debug, Clone, PartialEq, Eq)]

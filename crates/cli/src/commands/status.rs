@@ -1,0 +1,123 @@
+//! `alluvium status`.
+
+use std::sync::Arc;
+
+use alluvium_core::{Error, Result, Shard};
+use alluvium_engine::{ChainStatus, DatasetStatus, LastBatch, SourcePosition, Status, Stop};
+use serde_json::{Value, json};
+
+use crate::args::{Global, Output};
+use crate::progress::Progress;
+use crate::{context, memory, output};
+
+/// Prints how far jobs have come. The exit code is that of the first thing that cannot be told.
+pub async fn status(global: &Global) -> Result<u8> {
+    let progress = Arc::new(Progress::new(global.output));
+    let engine = context::reading_engine(global, memory::budget(None)?, progress, Stop::default())?;
+    let status = engine.status().await?;
+    match global.output {
+        Output::Json => objects(&status)?,
+        Output::Text => text(&status)?,
+    }
+    let mut failed: Vec<&Error> = Vec::new();
+    for dataset in &status.datasets {
+        let errors = [dataset.source.as_ref().err(), dataset.dead_letters.as_ref().err(), dataset.chains.as_ref().err()];
+        failed.extend(errors.into_iter().flatten());
+    }
+    failed.dedup_by_key(|e| e.message().to_owned());
+    for error in &failed {
+        output::print_error(error);
+    }
+    Ok(failed.first().map_or(0, |e| e.kind().exit_code()))
+}
+
+fn objects(status: &Status) -> Result<()> {
+    output::json(&json!({
+        "kind": "namespace", "namespace": status.namespace, "storage": status.storage, "used": status.used,
+    }))?;
+    for dataset in &status.datasets {
+        output::json(&dataset_object(dataset))?;
+        for chain in dataset.chains.iter().flatten() {
+            output::json(&chain_object(&dataset.name.0, chain))?;
+        }
+    }
+    Ok(())
+}
+
+fn dataset_object(dataset: &DatasetStatus) -> Value {
+    let source = match &dataset.source {
+        Ok(at) => json!({
+            "last_file": at.last_file, "partly_taken": partial(at), "waiting_files": at.waiting_files,
+            "waiting_bytes": at.waiting_bytes, "changed_files": at.changed_files, "unusable_files": at.unusable_files,
+            "missing": at.missing,
+        }),
+        Err(_) => Value::Null,
+    };
+    json!({
+        "kind": "dataset", "dataset": dataset.name.0, "source": source,
+        "dead_letters": dataset.dead_letters.as_ref().ok(),
+    })
+}
+
+fn partial(at: &SourcePosition) -> Value {
+    match &at.partial {
+        Some(range) => json!({ "file": range.path, "records": range.to.map(|to| to.record) }),
+        None => Value::Null,
+    }
+}
+
+fn chain_object(dataset: &str, chain: &ChainStatus) -> Value {
+    let last = chain.last.as_ref();
+    json!({
+        "kind": "chain", "job": chain.job.name(), "dataset": dataset, "shard": shard(chain.shard),
+        "last_batch_id": last.map_or(0, |l| l.batch.0),
+        "last_batch_at": last.map(LastBatch::committed_at),
+        "table_version": last.map(|l| l.table_version),
+        "inserted": last.map(|l| l.outcome.inserted),
+        "dead_letters": last.map(|l| l.outcome.dead_letters),
+        "unfinished_batch_id": chain.unfinished.map(|k| k.batch.0),
+        "unfinished_attempt": chain.unfinished.map(|k| k.attempt.0),
+    })
+}
+
+fn shard(shard: Shard) -> Value {
+    if shard == Shard::REPLAY { json!("replay") } else { json!(shard.0) }
+}
+
+fn text(status: &Status) -> Result<()> {
+    let unused = if status.used { "" } else { ", nothing in it yet" };
+    output::line(&format!("namespace {} in {}{unused}", status.namespace, status.storage))?;
+    let mut lines =
+        vec![["dataset", "job", "last batch", "at", "rows", "unfinished", "waiting", "dead letters"].map(str::to_owned)];
+    for dataset in &status.datasets {
+        let waiting = match &dataset.source {
+            Ok(at) if at.missing => "no directory".to_owned(),
+            Ok(at) if at.waiting_files == 0 => "nothing".to_owned(),
+            Ok(at) => format!("{} files, {}", output::number(at.waiting_files), output::bytes(at.waiting_bytes)),
+            Err(_) => "?".to_owned(),
+        };
+        let letters = dataset.dead_letters.as_ref().map_or_else(|_| "?".to_owned(), |n| output::number(*n));
+        let chains: &[ChainStatus] = dataset.chains.as_deref().unwrap_or_default();
+        let mut begun = chains.iter().map(chain_cells).collect::<Vec<_>>();
+        if begun.is_empty() {
+            begun.push(["ingest", "none", "", "", ""].map(str::to_owned));
+        }
+        for (at, [job, batch, time, rows, unfinished]) in begun.into_iter().enumerate() {
+            let own = |text: &str| if at == 0 { text.to_owned() } else { String::new() };
+            lines.push([own(&dataset.name.0), job, batch, time, rows, unfinished, own(&waiting), own(&letters)]);
+        }
+    }
+    output::columns(&lines, &[2, 4, 7])
+}
+
+fn chain_cells(chain: &ChainStatus) -> [String; 5] {
+    let job = if chain.shard == Shard::REPLAY { "replay" } else { chain.job.name() };
+    let unfinished = chain.unfinished.map_or_else(String::new, |key| format!("batch {key}"));
+    match &chain.last {
+        Some(last) => {
+            let rows = output::number(last.outcome.inserted);
+            [job.to_owned(), last.batch.to_string(), last.committed_at(), rows, unfinished]
+        }
+        None => [job.to_owned(), "none".to_owned(), String::new(), String::new(), unfinished],
+    }
+}
