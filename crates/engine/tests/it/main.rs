@@ -7,4 +7,5 @@ mod concurrent;
 mod crash_sweep;
 mod pitfalls;
 mod races;
+mod replay;
 mod void;
