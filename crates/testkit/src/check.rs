@@ -148,7 +148,7 @@ impl DatasetCheck {
                 continue;
             }
             let (org, date) = (column(&row, "org_id")?, column(&row, "event_date")?);
-            if !seen.insert((column(&row, "batch_id")?, org.clone(), date.clone())) {
+            if !seen.insert((column(&row, "table_version")?, org.clone(), date.clone())) {
                 return Err(format!("a notification of {} is there twice: {row:?}", self.dataset));
             }
             let inserted = column(&row, "inserted")?.parse::<u64>().map_err(|e| e.to_string())?;
@@ -163,16 +163,20 @@ impl DatasetCheck {
 
     /// The newest record of each chain of the dataset has its mark.
     async fn chain_is_finished(&self) -> Result<(), Fault> {
-        let directory = Path::from(format!("{}/_alluvium/chains/ingest/{}/0", self.namespace, self.dataset));
+        let directory = Path::from(format!("{}/_alluvium/chains/ingest/{}", self.namespace, self.dataset));
         let found: Vec<_> = self.store.list(Some(&directory)).try_collect().await.map_err(|e| e.to_string())?;
-        let names: BTreeSet<&str> = found.iter().filter_map(|f| f.location.filename()).collect();
-        // Records and marks begin with the batch's number in twenty digits.
-        let newest = names.iter().filter(|n| n.ends_with(".json")).filter_map(|n| n.get(..20)).max();
-        match newest {
-            Some(batch) if !names.contains(format!("{batch}.done.json").as_str()) => {
-                Err(format!("batch {batch} of {} is not marked as done", self.dataset))
-            }
-            _ => Ok(()),
+        let paths: BTreeSet<&str> = found.iter().map(|f| f.location.as_ref()).filter(|p| p.ends_with(".json")).collect();
+        // By chain: records and marks begin with the batch's number in twenty digits.
+        let mut newest: BTreeMap<&str, &str> = BTreeMap::new();
+        for path in &paths {
+            let (chain, name) = path.rsplit_once('/').ok_or("a file without a directory")?;
+            let batch = name.get(..20).ok_or_else(|| format!("{path} is not a chain's file"))?;
+            let known = newest.entry(chain).or_default();
+            *known = batch.max(*known);
+        }
+        match newest.into_iter().find(|(chain, batch)| !paths.contains(format!("{chain}/{batch}.done.json").as_str())) {
+            Some((chain, batch)) => Err(format!("batch {batch} of {chain} is not marked as done")),
+            None => Ok(()),
         }
     }
 }

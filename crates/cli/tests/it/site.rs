@@ -41,9 +41,10 @@ impl Site {
         fs::rename(unfinished, path).unwrap();
     }
 
-    /// The program, to be run in this project.
+    /// The program, to be run in this project; `ALLUVIUM_TEST_PROGRAM` names another build of it, a release say.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_alluvium"));
+        let program = std::env::var_os("ALLUVIUM_TEST_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_alluvium").into());
+        let mut command = Command::new(program);
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
         for name in ["ALLUVIUM_PROJECT", "ALLUVIUM_NAMESPACE", "ALLUVIUM_MEMORY", "RUST_LOG"] {
             command.env_remove(name);

@@ -5,5 +5,7 @@
 mod common;
 mod concurrent;
 mod crash_sweep;
+mod pitfalls;
 mod races;
+mod replay;
 mod void;

@@ -6,3 +6,4 @@ mod checkpoint;
 mod cleanup;
 mod common;
 mod local_disk;
+mod pitfalls;
