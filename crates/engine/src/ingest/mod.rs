@@ -12,6 +12,7 @@ mod position;
 mod read;
 mod replay;
 mod run;
+mod stage;
 mod taken;
 
 pub use letters::{DeadLetter, DeadLetterList};

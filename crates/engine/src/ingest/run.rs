@@ -4,27 +4,20 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, FileCursor, FoundFile, Incarnation, Job, Kind,
-    RECORD_FORMAT, Range, RecordBody, Recorded, Result, Shard, TableSpec, app_id,
+    Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, FoundFile, Incarnation, Job, Kind, Range,
+    RecordBody, Result, Shard, TableSpec, app_id,
 };
-use alluvium_lake::{ChainListing, ChainStore, Lease, LeaseWatch, PutNew, StageSettings, Stager};
-use tokio::runtime::Handle;
+use alluvium_lake::{ChainListing, ChainStore, Lease, LeaseWatch, PutNew, Sweep};
 
 use super::backlog::{Inbox, still_waiting};
-use super::dead_letters::DeadLetters;
 use super::finish::{Finished, Finishing};
-use super::read::{Read, Reading};
 use super::taken::Taken;
 use crate::engine::Engine;
-use crate::source::Decoder;
 
 /// How long a follower waits before it looks for new files again.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a run waits before it asks again whether another process still works on the same.
 const LEASE_INTERVAL: Duration = Duration::from_millis(100);
-/// How many finished files may wait to be put.
-const FILES_IN_FLIGHT: usize = 16;
-
 /// When a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -49,15 +42,15 @@ pub struct RunSummary {
 }
 
 /// One dataset's part in a run.
-struct Ingest<'a> {
-    engine: &'a Engine,
-    dataset: &'a Dataset,
+pub(super) struct Ingest<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) dataset: &'a Dataset,
     incarnation: Incarnation,
-    chain: ChainStore,
-    inbox: Inbox,
-    taken: Taken,
+    pub(super) chain: ChainStore,
+    pub(super) inbox: Inbox,
+    pub(super) taken: Taken,
     /// What is still to be taken; `None` before the first listing.
-    queue: Option<VecDeque<FoundFile>>,
+    pub(super) queue: Option<VecDeque<FoundFile>>,
     prepared: bool,
     watch: LeaseWatch,
     lease: Option<Lease>,
@@ -232,7 +225,7 @@ impl<'a> Ingest<'a> {
                 let key = BatchKey { batch: newest.batch, attempt };
                 match self.earlier_intent(listing, newest).await? {
                     // The range is fixed, and what was staged for it is still there: the same intent under another key.
-                    Some(intent) => self.write(BatchRecord { attempt, ..intent }).await,
+                    Some(intent) => self.write(BatchRecord { attempt, ..intent }, Vec::new()).await,
                     None => self.next_batch(listing, key).await,
                 }
             }
@@ -257,8 +250,11 @@ impl<'a> Ingest<'a> {
     }
 
     /// Writes a record and finishes its batch.
-    async fn write(&mut self, record: BatchRecord) -> Result<Round> {
+    async fn write(&mut self, record: BatchRecord, sweeps: Vec<Sweep>) -> Result<Round> {
         if self.chain.write(&record).await? == PutNew::Exists {
+            for sweep in sweeps {
+                sweep.run().await;
+            }
             // What stands there decides what is taken; the files that went into ours may still be waiting.
             self.queue = None;
             return Ok(Round::Again);
@@ -314,10 +310,11 @@ impl<'a> Ingest<'a> {
         if self.queue.as_ref().is_none_or(VecDeque::is_empty) {
             return Ok(Round::Idle);
         }
-        let Some(record) = self.stage(key).await? else {
-            return Ok(if self.engine.stop.asked() { Round::Stopped } else { Round::Idle });
-        };
-        self.write(record).await
+        match self.stage(key).await? {
+            Some(staged) => self.write(staged.record, staged.sweeps).await,
+            None if self.engine.stop.asked() => Ok(Round::Stopped),
+            None => Ok(Round::Idle),
+        }
     }
 
     async fn last_range(&self, listing: &ChainListing, batch: BatchNumber) -> Result<Option<Range>> {
@@ -328,60 +325,6 @@ impl<'a> Ingest<'a> {
         Ok(self.earlier_intent(listing, above).await?.and_then(|r| match r.body {
             RecordBody::Intent(recorded) => Some(recorded.range),
             RecordBody::Void => None,
-        }))
-    }
-
-    /// Reads and stages a batch; `None` if there was nothing to read, or the user asked to stop.
-    async fn stage(&mut self, key: BatchKey) -> Result<Option<BatchRecord>> {
-        let spec = TableSpec::data(self.dataset);
-        let staged_at_micros = self.engine.clock.now_micros();
-        let settings = |org: Option<String>| StageSettings {
-            chain: self.chain.chain().clone(),
-            key,
-            now_ms: staged_at_micros.div_euclid(1000),
-            org,
-            files_in_flight: FILES_IN_FLIGHT,
-        };
-        let rows = Stager::new(&self.engine.log_of(&spec), &spec, settings(Some(self.dataset.org.clone())));
-        let letters_spec = TableSpec::dead_letters();
-        let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None));
-        let mut refused = DeadLetters::new(letters, self.dataset.name.clone(), key, staged_at_micros, self.engine.memory_bytes);
-        let first_from: Option<FileCursor> = self.taken.partial.as_ref().and_then(|p| p.to);
-        let queue = self.queue.as_mut().ok_or_else(|| Error::new(Kind::Internal, "reading a batch before listing"))?;
-        let decoder = Decoder::new(self.dataset);
-        let runtime = Handle::current();
-        let read: Read = tokio::task::block_in_place(|| {
-            Reading {
-                dataset: self.dataset,
-                inbox: &self.inbox,
-                decoder: &decoder,
-                rows: &rows,
-                refused: &mut refused,
-                memory_bytes: self.engine.memory_bytes,
-                staged_at_micros,
-                stop: &self.engine.stop,
-                observer: self.engine.observer.as_ref(),
-                runtime: &runtime,
-            }
-            .read(queue, first_from)
-        })?;
-        if read.stopped || read.ranges.is_empty() {
-            return Ok(None);
-        }
-        let letters = tokio::task::block_in_place(|| refused.into_stager())?;
-        let (data, counts) = rows.finish().await?;
-        let (dead_letters, _) = letters.finish().await?;
-        if let Some(unfinished) = read.ranges.last().filter(|r| r.to.is_some()) {
-            let file = FoundFile { path: unfinished.path.clone(), size: unfinished.size, stamp: unfinished.stamp };
-            queue.push_front(file);
-        }
-        let recorded = Recorded { range: Range::Files(read.ranges), data, dead_letters, counts, skipped: 0, staged_at_micros };
-        Ok(Some(BatchRecord {
-            format: RECORD_FORMAT,
-            chain: self.chain.chain().clone(),
-            batch: key.batch,
-            attempt: key.attempt,
-            body: RecordBody::Intent(Box::new(recorded)),
         }))
     }
 }

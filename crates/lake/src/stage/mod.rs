@@ -6,4 +6,4 @@ mod partition_value;
 mod stager;
 mod statistics;
 
-pub use stager::{StageSettings, Stager};
+pub use stager::{StageSettings, Stager, Sweep};

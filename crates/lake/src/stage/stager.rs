@@ -33,6 +33,29 @@ pub struct StageSettings {
     pub files_in_flight: usize,
 }
 
+/// The staged files of one attempt that no record names.
+#[derive(Debug, Clone)]
+pub struct Sweep {
+    log: DeltaLog,
+    settings: StageSettings,
+    writer: String,
+    next_file: Arc<AtomicU32>,
+}
+
+impl Sweep {
+    /// Deletes the files, as far as the store lets; what stays is left to vacuum. Only for an attempt whose record this process
+    /// did not try to write, or found taken by another's.
+    pub async fn run(self) {
+        for seq in 0..self.next_file.load(Ordering::Relaxed) {
+            let name = data_file(&self.settings.chain, self.settings.key, &self.writer, seq);
+            if let Err(error) = self.log.store().delete(&self.log.data_path(&name)).await {
+                tracing::debug!(file = name, error = %error.chain_text(), "could not delete a staged file");
+                return;
+            }
+        }
+    }
+}
+
 /// Stages files of one table for one attempt at a batch.
 #[derive(Debug)]
 pub struct Stager {
@@ -41,7 +64,7 @@ pub struct Stager {
     settings: StageSettings,
     encoder: Encoder,
     writer: String,
-    next_file: AtomicU32,
+    next_file: Arc<AtomicU32>,
     runtime: Handle,
     permits: Arc<Semaphore>,
     staged: Mutex<Staged>,
@@ -64,7 +87,7 @@ impl Stager {
             permits: Arc::new(Semaphore::new(settings.files_in_flight.max(1))),
             settings,
             writer: uuid::Uuid::new_v4().simple().to_string(),
-            next_file: AtomicU32::new(0),
+            next_file: Arc::default(),
             runtime: Handle::current(),
             staged: Mutex::default(),
         }
@@ -152,6 +175,13 @@ impl Stager {
         });
         self.staged.lock().unwrap_or_else(PoisonError::into_inner).puts.push(put);
         Ok(())
+    }
+
+    /// What takes away all that this stager stages, should no record ever name it.
+    #[must_use]
+    pub fn sweep(&self) -> Sweep {
+        let Self { log, settings, writer, next_file, .. } = self;
+        Sweep { log: log.clone(), settings: settings.clone(), writer: writer.clone(), next_file: next_file.clone() }
     }
 
     /// Waits until everything staged is in the store and durable. Returns the files, and the rows by organisation and date.
