@@ -31,8 +31,15 @@ pub fn stop_on_signal(stop: &Stop) {
 /// As [`stop_on_signal`], for work that leaves nothing behind.
 pub fn end_on_signal(stop: &Stop) {
     let stop = stop.clone();
+    // Listened to from here on, not from when the task first runs.
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+        return;
+    };
     tokio::spawn(async move {
-        wait().await;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
         stop.ask();
         tokio::select! {
             () = wait() => {}

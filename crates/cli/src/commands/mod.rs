@@ -38,7 +38,7 @@ pub async fn dispatch(args: Args) -> Result<u8> {
         Command::Status => status::status(&global).await,
         Command::Query { sql, format, memory } => query::query(&global, &sql, format, memory.as_deref()).await,
         Command::Tables { name } => tables::tables(&global, name.as_deref()).await,
-        Command::Quickstart { dir } => Box::pin(quickstart::quickstart(&global, &dir)).await,
+        Command::Quickstart { dir } => Box::pin(quickstart::quickstart(&dir)).await,
     }
 }
 

@@ -20,12 +20,12 @@ const ENGAGEMENTS: u64 = 2_000;
 const MEETINGS: u64 = 300;
 
 /// Makes the project and goes through the tour.
-pub async fn quickstart(global: &Global, directory: &Path) -> Result<u8> {
+pub async fn quickstart(directory: &Path) -> Result<u8> {
     if directory.join(PROJECT_FILE).exists() {
         return Err(Error::new(Kind::Conflict, format!("{} holds a project already", directory.display()))
             .hint("name another directory, or delete that one first"));
     }
-    let global = Global { project: directory.to_owned(), namespace: None, output: Output::Text, ..global.clone() };
+    let global = Global { project: directory.to_owned(), namespace: None, output: Output::Text };
     let shown = directory.display();
 
     step("A project is a directory with alluvium.yaml. This one declares two datasets, engagement and meeting:");
@@ -87,7 +87,7 @@ async fn ingest(global: &Global) -> Result<()> {
 }
 
 async fn sql(global: &Global, statement: &str) -> Result<()> {
-    command(&format!("alluvium query \"{statement}\""));
+    command(&format!("alluvium query --project {} \"{statement}\"", global.project.display()));
     query::query(global, statement, Some(QueryFormat::Table), None).await.map(|_| ())
 }
 

@@ -1,3 +1,5 @@
+//! Project files, good and bad.
+
 #![allow(clippy::unwrap_used)]
 
 mod bad;

@@ -1,3 +1,5 @@
+//! Taken files against a plain map, segments against their golden file.
+
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;

@@ -14,6 +14,8 @@ use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use futures::StreamExt;
 use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::error::{planning, running};
 use super::session::{CATALOG, LAKE, RAW, Session};
@@ -22,19 +24,39 @@ use crate::engine::{Engine, Stop};
 
 /// A wait that only a stop ends.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
+/// Batches that may wait to be taken.
+const BATCHES_AHEAD: usize = 2;
 
 /// The rows of a query, computed as they are taken. Dropped, the query ends and what it spilled is removed.
 pub struct QueryRows {
-    stream: SendableRecordBatchStream,
+    schema: SchemaRef,
+    rows: mpsc::Receiver<Result<RecordBatch>>,
+    /// What computes the rows; aborted when dropped.
+    work: JoinSet<()>,
     stop: Stop,
     _spill: Option<TempDir>,
 }
 
 impl QueryRows {
+    /// The query computes on a task of its own, so that a stop is heeded also by a plan that never yields.
+    fn new(mut stream: SendableRecordBatchStream, stop: Stop, spill: Option<TempDir>) -> Self {
+        let schema = stream.schema();
+        let (sender, rows) = mpsc::channel(BATCHES_AHEAD);
+        let mut work = JoinSet::new();
+        work.spawn(async move {
+            while let Some(next) = stream.next().await {
+                if sender.send(next.map_err(|e| running(&e))).await.is_err() {
+                    break;
+                }
+            }
+        });
+        Self { schema, rows, work, stop, _spill: spill }
+    }
+
     /// The columns.
     #[must_use]
     pub fn schema(&self) -> SchemaRef {
-        self.stream.schema()
+        self.schema.clone()
     }
 
     /// The next rows; `None` after the last.
@@ -47,10 +69,14 @@ impl QueryRows {
         if self.stop.asked() {
             return Err(stopped());
         }
-        tokio::select! {
-            next = self.stream.next() => next.transpose().map_err(|e| running(&e)),
-            () = self.stop.sleep(FOREVER) => Err(stopped()),
+        let next = tokio::select! {
+            next = self.rows.recv() => next,
+            () = self.stop.sleep(FOREVER) => return Err(stopped()),
+        };
+        if next.is_none() && matches!(self.work.join_next().await, Some(Err(_))) {
+            return Err(Error::new(Kind::Internal, "the query failed: its work broke off").hint("please report it"));
         }
+        next.transpose()
     }
 }
 
@@ -77,7 +103,7 @@ impl Engine {
         let only_reading = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         only_reading.verify_plan(&plan).map_err(|_| changes_something())?;
         let stream = DataFrame::new(state, plan).execute_stream().await.map_err(|e| running(&e))?;
-        Ok(QueryRows { stream, stop: self.stop.clone(), _spill: spill })
+        Ok(QueryRows::new(stream, self.stop.clone(), spill))
     }
 }
 

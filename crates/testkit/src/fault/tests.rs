@@ -1,3 +1,5 @@
+//! The store fails where it was told to.
+
 #![allow(clippy::unwrap_used)]
 
 use futures::TryStreamExt;

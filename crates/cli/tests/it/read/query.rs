@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -200,5 +201,25 @@ fn a_sort_beyond_the_memory_budget_spills_and_leaves_nothing_behind() {
                (SELECT value AS v, concat(repeat('x', 400), value) AS t FROM generate_series(1, 400000))) WHERE r <= 3";
     let output = tiny.command(&["query", sql, "--format", "json", "--memory", "64MiB"]).env("TMPDIR", &temp).output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "{\"s\":111}\n", "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read_dir(&temp).unwrap().count(), 0);
+}
+
+#[test]
+fn a_query_that_computes_stops_on_a_signal_and_leaves_nothing_behind() {
+    let tiny = Tiny::new();
+    let temp = tiny.path("temp");
+    fs::create_dir(&temp).unwrap();
+    let sql = "SELECT count(*) FROM generate_series(1, 1000000000000)";
+    let mut child = tiny.command(&["query", sql]).env("TMPDIR", &temp).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while fs::read_dir(&temp).unwrap().count() == 0 {
+        assert!(Instant::now() < deadline, "the query never began");
+        std::thread::yield_now();
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let status = child.wait().unwrap();
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!((status.code(), stderr.as_str()), (Some(6), "error: the query was stopped before its end\n"));
     assert_eq!(fs::read_dir(&temp).unwrap().count(), 0);
 }

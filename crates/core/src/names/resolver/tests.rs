@@ -1,3 +1,5 @@
+//! The resolver: names by hand, and that two different ones never become one.
+
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;

@@ -1,3 +1,5 @@
+//! Files that are right, and what they become.
+
 use std::time::Duration;
 
 use super::{SMALL, env, parse};

@@ -1,3 +1,5 @@
+//! The JSON Schema knows every key and tells what it is for.
+
 use std::collections::BTreeSet;
 
 use serde_json::Value;

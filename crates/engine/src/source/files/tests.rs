@@ -1,3 +1,5 @@
+//! Directories with names of every kind, found, opened, moved and deleted.
+
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
