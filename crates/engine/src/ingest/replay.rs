@@ -85,7 +85,9 @@ impl Replay<'_> {
             }
         };
         let done = self.run(summary).await;
-        lease.release().await?;
+        if let Err(error) = lease.release().await {
+            tracing::warn!(error = %error.chain_text(), "could not give back a lease");
+        }
         done
     }
 

@@ -52,6 +52,8 @@ pub(super) struct Ingest<'a> {
     /// What is still to be taken; `None` before the first listing.
     pub(super) queue: Option<VecDeque<FoundFile>>,
     prepared: bool,
+    /// This round has begun to finish a batch: what has changed in the chain since may be our own doing.
+    finishing: bool,
     watch: LeaseWatch,
     lease: Option<Lease>,
 }
@@ -147,6 +149,7 @@ impl<'a> Ingest<'a> {
             taken: Taken::new(),
             queue: None,
             prepared: false,
+            finishing: false,
             watch: LeaseWatch::new(&engine.store, &engine.resolver, &lease_name(dataset), engine.project.lease_ttl),
             lease: None,
         })
@@ -186,9 +189,14 @@ impl<'a> Ingest<'a> {
 
     async fn round(&mut self) -> Result<Round> {
         let listing = self.chain.listing().await?;
+        self.finishing = false;
         match self.round_from(&listing).await {
             // Another process may have taken, moved or folded away what we had just listed: then its absence is no fault.
-            Err(e) if may_be_overtaken(e.kind()) && self.chain.listing().await.is_ok_and(|now| now != listing) => {
+            Err(e)
+                if !self.finishing
+                    && may_be_overtaken(e.kind())
+                    && self.chain.listing().await.is_ok_and(|now| now != listing) =>
+            {
                 self.taken = Taken::new();
                 self.queue = None;
                 Ok(Round::Again)
@@ -259,6 +267,7 @@ impl<'a> Ingest<'a> {
             self.queue = None;
             return Ok(Round::Again);
         }
+        self.finishing = true;
         let Finished::Done(mark) = self.finishing(false).finish(&record).await? else {
             self.queue = None;
             return Ok(Round::Again);

@@ -46,21 +46,21 @@ async fn meet(seed: u64, after: &str, engines: u64, dies: Option<u64>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_processes_at_once_land_every_record_once() {
-    for seed in 1..=12 {
+    for seed in 1..=6 {
         meet(seed, "keep", 2, None).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_processes_that_move_what_they_took_land_every_record_once() {
-    for seed in 1..=12 {
+    for seed in 1..=6 {
         meet(seed, "move:./taken", 3, None).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_dies_beside_another_leaves_every_record_once() {
-    for seed in 1..=12 {
+    for seed in 1..=6 {
         meet(seed, "delete", 2, Some(3 + seed * 4)).await;
     }
 }

@@ -93,7 +93,7 @@ async fn store_dying_at_any_put_of_a_source_that_is_moved_lands_every_record_onc
 #[tokio::test(flavor = "multi_thread")]
 async fn two_deaths_in_a_row_at_any_distance_land_every_record_once() {
     let (wanted, puts) = clean("keep").await;
-    for first in (1..puts).step_by(5) {
+    for first in (1..puts).step_by(7) {
         for second in [1, 2, 3, 5, 8] {
             let (_dir, lab) = lab("keep");
             let store = memory();

@@ -166,3 +166,26 @@ async fn compressed_file_cut_where_its_compressed_size_happens_to_be_is_taken_wh
     assert_eq!(places(&landed), expected(&[(name, 60)]));
     assert_eq!(landed.rows.len() as u64, (0..60).filter(|i| !is_refused(*i)).count() as u64);
 }
+
+/// The rows have landed, but their file cannot be moved: the run says so, and the next one moves it.
+#[tokio::test(flavor = "multi_thread")]
+async fn taken_file_that_cannot_be_moved_is_an_error_and_is_moved_by_the_next_run() {
+    let files = [("a.json", 4), ("b.json", 4)];
+    let dir = tempfile::tempdir().unwrap();
+    for (name, records) in files {
+        file(dir.path(), name, records);
+    }
+    let obstacle = dir.path().join("taken");
+    fs::write(&obstacle, "").unwrap();
+    let lab = Lab::new(dir.path(), &yaml("move:./taken", 4));
+    let store = memory();
+    for resumed in [false, true] {
+        let summary = ingest(&lab.engine(&Store::over(store.clone())), Mode::UntilIdle).await.unwrap();
+        assert_eq!(summary.failed.len(), 1, "resumed: {resumed}: a file that stays where it is was not told of");
+        assert_eq!(places(&landed(&store).await), expected(&files[..1]));
+    }
+    fs::remove_file(&obstacle).unwrap();
+    settle(&lab, &store, &files).await;
+    assert_eq!(fs::read_dir(dir.path().join("inbox")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(dir.path().join("taken")).unwrap().count(), 2);
+}
