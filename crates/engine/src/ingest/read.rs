@@ -20,6 +20,8 @@ use crate::engine::Stop;
 use crate::observe::Observer;
 use crate::source::{Chunk, Decoded, Decoder, FileFault, Input, OpenedFile, Refused, Splitter};
 
+/// The most files of a batch: each is named in its record.
+const MAX_BATCH_FILES: usize = 10_000;
 /// The most bytes of a chunk of input.
 const MAX_CHUNK_BYTES: u64 = 4 << 20;
 
@@ -128,7 +130,7 @@ impl Reading<'_> {
                     read.stopped = true;
                     return Ok(true);
                 }
-                if left.records == 0 || left.bytes == 0 {
+                if left.records == 0 || left.bytes == 0 || (open.is_none() && read.ranges.len() >= MAX_BATCH_FILES) {
                     return Ok(true);
                 }
                 if decoded_bytes.load(Ordering::Relaxed) + in_flight >= wave_bytes {

@@ -18,8 +18,10 @@ use rayon::prelude::*;
 
 use crate::schema::arrow_schema;
 
-/// Rows gathered from the input at a time, for one column.
+/// The most rows gathered from the input at a time, for one column.
 const GATHER_ROWS: usize = 65_536;
+/// The most bytes of them, going by the average row: offsets into text have 31 bits.
+const GATHER_BYTES: usize = 256 << 20;
 /// The most rows of a row group.
 const MAX_ROW_GROUP_ROWS: usize = 1 << 20;
 /// The fewest rows of a row group that is not a file's last.
@@ -95,7 +97,7 @@ impl Encoder {
             let mut file = OpenFile::new(self)?;
             loop {
                 let (group, after) = rest.split_at(rest.len().min(row_group_rows));
-                file.row_group(&columns, group)?;
+                file.row_group(&columns, group, (GATHER_BYTES / row_bytes.max(1)).clamp(1, GATHER_ROWS))?;
                 rest = after;
                 let bytes = file.writer.bytes_written();
                 let next = bytes / file.groups * rest.len().min(row_group_rows) / row_group_rows;
@@ -127,7 +129,7 @@ impl<'a> OpenFile<'a> {
         Ok(Self { encoder, writer, factory, groups: 0, rows: 0, with_nan: Vec::new() })
     }
 
-    fn row_group(&mut self, columns: &[Vec<&dyn Array>], rows: &[(usize, usize)]) -> Result<()> {
+    fn row_group(&mut self, columns: &[Vec<&dyn Array>], rows: &[(usize, usize)], gather_rows: usize) -> Result<()> {
         let mut writers = self.factory.create_column_writers(self.groups).map_err(internal)?.into_iter();
         let fields = self.encoder.schema.fields();
         let work: Vec<_> = fields
@@ -138,7 +140,7 @@ impl<'a> OpenFile<'a> {
         let done: Vec<(Vec<ArrowColumnChunk>, bool)> = work
             .into_par_iter()
             .with_max_len(1)
-            .map(|(field, arrays, leaves)| encode_column(field, arrays, rows, leaves))
+            .map(|(field, arrays, leaves)| encode_column(field, arrays, rows, gather_rows, leaves))
             .collect::<Result<_>>()?;
         let mut group = self.writer.next_row_group().map_err(internal)?;
         for (field, (chunks, nan)) in fields.iter().zip(done) {
@@ -166,10 +168,11 @@ fn encode_column(
     field: &arrow::datatypes::Field,
     arrays: &[&dyn Array],
     rows: &[(usize, usize)],
+    gather_rows: usize,
     mut leaves: Vec<ArrowColumnWriter>,
 ) -> Result<(Vec<ArrowColumnChunk>, bool)> {
     let mut nan = false;
-    for some in rows.chunks(GATHER_ROWS) {
+    for some in rows.chunks(gather_rows) {
         let gathered = interleave(arrays, some).map_err(|e| Error::new(Kind::Internal, "gathering rows").source(e))?;
         nan = nan || has_nan(&gathered);
         for (leaf, writer) in compute_leaves(field, &gathered).map_err(internal)?.iter().zip(&mut leaves) {
