@@ -24,5 +24,5 @@ pub use namespace::{
 pub use read::TableContents;
 pub use records::{ChainListing, ChainStore};
 pub use schema::{arrow_schema, arrow_type};
-pub use stage::{StageSettings, Stager, Sweep};
+pub use stage::{Arranged, StageSettings, Stager, Sweep};
 pub use store::{Found, PutNew, Store};

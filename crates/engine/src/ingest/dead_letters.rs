@@ -55,7 +55,7 @@ impl DeadLetters {
         if letters.is_empty() {
             return Ok(());
         }
-        self.stager.stage(&[self.rows(&letters)?])
+        self.stager.stage(vec![self.rows(&letters)?])
     }
 
     fn rows(&self, letters: &[Letter]) -> Result<RecordBatch> {

@@ -133,7 +133,7 @@ impl Finishing<'_> {
             files_in_flight: 1,
         };
         let stager = Stager::new(&log, &spec, settings);
-        let staged = tokio::task::spawn_blocking(move || stager.stage(&[rows]).map(|()| stager));
+        let staged = tokio::task::spawn_blocking(move || stager.stage(vec![rows]).map(|()| stager));
         let stager = staged.await.map_err(|e| Error::new(Kind::Internal, "encoding notifications").source(e))??;
         let (files, _) = stager.finish().await?;
         self.follow(&spec, app, key, &files).await

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use alluvium_core::{Dataset, Error, FileCursor, FileRange, FoundFile, Kind, Result};
-use alluvium_lake::Stager;
+use alluvium_lake::{Arranged, Stager};
 use arrow::array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray, new_null_array};
 use arrow::datatypes::{DataType, Field, Int32Type, Schema, TimeUnit};
 use tokio::runtime::Handle;
@@ -59,7 +59,8 @@ struct Work {
 struct Ready {
     seq: u64,
     file: Arc<Named>,
-    decoded: Decoded,
+    rows: Result<Option<Arranged>>,
+    refused: Vec<Refused>,
 }
 
 /// The file being read.
@@ -117,10 +118,10 @@ impl Reading<'_> {
         let (sender, receiver) = sync_channel::<Work>(threads);
         let receiver = Mutex::new(receiver);
         let (ready, decoded_bytes) = (Mutex::new(Vec::new()), AtomicU64::new(0));
-        let decoder = self.decoder;
+        let decoding = Decoding { decoder: self.decoder, rows: self.rows, staged_at_micros: self.staged_at_micros };
         let ended: Result<bool> = std::thread::scope(|scope| {
             for _ in 0..threads {
-                scope.spawn(|| decode_all(decoder, &receiver, &ready, &decoded_bytes));
+                scope.spawn(|| decoding.all(&receiver, &ready, &decoded_bytes));
             }
             // Dropped at the end of this closure, the sender lets the decoders end.
             let sender = sender;
@@ -234,14 +235,12 @@ impl Reading<'_> {
     }
 
     fn stage(&mut self, ready: Vec<Ready>) -> Result<()> {
-        let mut batches = Vec::with_capacity(ready.len());
-        for Ready { file, decoded, .. } in ready {
-            self.refused.push(&file.path, file.context.as_deref(), decoded.refused)?;
-            if decoded.rows.num_rows() > 0 {
-                batches.push(with_our_columns(&decoded.rows, &file.path, self.staged_at_micros)?);
-            }
+        let mut arranged = Vec::with_capacity(ready.len());
+        for Ready { file, rows, refused, .. } in ready {
+            self.refused.push(&file.path, file.context.as_deref(), refused)?;
+            arranged.extend(rows?);
         }
-        self.rows.stage(&batches)
+        self.rows.stage_arranged(arranged)
     }
 }
 
@@ -255,14 +254,32 @@ struct Wave {
     ended: bool,
 }
 
-fn decode_all(decoder: &Decoder, work: &Mutex<Receiver<Work>>, ready: &Mutex<Vec<Ready>>, bytes: &AtomicU64) {
-    loop {
-        let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Work { seq, file, chunk }) = next else { return };
-        let decoded = decoder.decode(chunk);
-        let refused: usize = decoded.refused.iter().map(|r| r.raw.len() + r.reason.len()).sum();
-        bytes.fetch_add((decoded.rows.get_array_memory_size() + refused) as u64, Ordering::Relaxed);
-        ready.lock().unwrap_or_else(PoisonError::into_inner).push(Ready { seq, file, decoded });
+/// What the decoding threads share.
+struct Decoding<'a> {
+    decoder: &'a Decoder,
+    rows: &'a Stager,
+    staged_at_micros: i64,
+}
+
+impl Decoding<'_> {
+    fn all(&self, work: &Mutex<Receiver<Work>>, ready: &Mutex<Vec<Ready>>, bytes: &AtomicU64) {
+        loop {
+            let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok(Work { seq, file, chunk }) = next else { return };
+            let Decoded { rows, refused, .. } = self.decoder.decode(chunk);
+            let rows = self.arrange(&rows, &file.path);
+            let of_rows = rows.as_ref().ok().and_then(Option::as_ref).map_or(0, Arranged::memory_bytes);
+            let of_refused: usize = refused.iter().map(|r| r.raw.len() + r.reason.len()).sum();
+            bytes.fetch_add((of_rows + of_refused) as u64, Ordering::Relaxed);
+            ready.lock().unwrap_or_else(PoisonError::into_inner).push(Ready { seq, file, rows, refused });
+        }
+    }
+
+    fn arrange(&self, rows: &RecordBatch, source: &str) -> Result<Option<Arranged>> {
+        if rows.num_rows() == 0 {
+            return Ok(None);
+        }
+        self.rows.arrange(with_our_columns(rows, source, self.staged_at_micros)?).map(Some)
     }
 }
 

@@ -234,7 +234,7 @@ impl Replay<'_> {
         let rows = with_places(&rows, now_micros)?;
         let mut kept = DeadLetters::new(letters, self.dataset.name.clone(), key, now_micros, self.engine.memory_bytes);
         let letters = tokio::task::block_in_place(|| {
-            data.stage(&[rows])?;
+            data.stage(vec![rows])?;
             for letter in rest {
                 kept.push_letter(letter)?;
             }

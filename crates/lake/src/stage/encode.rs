@@ -1,7 +1,7 @@
 //! One partition's rows as Parquet, its columns encoded on all cores.
 
 use alluvium_core::{DataType, Error, Kind, Result, TableSpec};
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::interleave;
 use arrow::datatypes::{DataType as ArrowType, Float32Type, Float64Type, SchemaRef};
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 use rayon::prelude::*;
 
+use super::group::Run;
 use crate::schema::arrow_schema;
 
 /// The most rows gathered from the input at a time, for one column.
@@ -26,6 +27,70 @@ const GATHER_BYTES: usize = 256 << 20;
 const MAX_ROW_GROUP_ROWS: usize = 1 << 20;
 /// The fewest rows of a row group that is not a file's last.
 const MIN_ROW_GROUP_ROWS: usize = 1024;
+
+/// Runs shorter than this on average are gathered row by row instead of being written one by one.
+const LONG_RUN: usize = 64;
+
+/// Which rows of some batches make up a partition, in which order.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Adjacent rows.
+    Runs(Vec<Run>),
+    /// Single rows, as (batch, row).
+    Rows(Vec<(usize, usize)>),
+}
+
+/// Some rows of an [`Order`].
+enum Piece<'a> {
+    Runs(Vec<Run>),
+    Rows(&'a [(usize, usize)]),
+}
+
+/// The rows of `runs` one by one, as (batch, row).
+pub(super) fn expand(runs: &[Run]) -> Vec<(usize, usize)> {
+    runs.iter().flat_map(|run| (run.start..run.start + run.rows).map(|row| (run.batch, row))).collect()
+}
+
+impl Order {
+    /// Long runs stay; others become single rows.
+    fn settled(self) -> Self {
+        match self {
+            Self::Runs(runs) if runs.iter().map(|r| r.rows).sum::<usize>() < LONG_RUN * runs.len() => Self::Rows(expand(&runs)),
+            order => order,
+        }
+    }
+
+    /// Pieces of at most `rows` rows.
+    fn pieces(&self, rows: usize) -> Vec<Piece<'_>> {
+        let runs = match self {
+            Self::Rows(all) => return all.chunks(rows).map(Piece::Rows).collect(),
+            Self::Runs(runs) => runs,
+        };
+        let (mut pieces, mut piece, mut left) = (Vec::new(), Vec::new(), rows);
+        for run in runs {
+            let mut run = *run;
+            while run.rows > left {
+                piece.push(Run { rows: left, ..run });
+                run = Run { start: run.start + left, rows: run.rows - left, ..run };
+                pieces.push(Piece::Runs(std::mem::take(&mut piece)));
+                left = rows;
+            }
+            left -= run.rows;
+            piece.push(run);
+        }
+        pieces.push(Piece::Runs(piece));
+        pieces
+    }
+}
+
+impl Piece<'_> {
+    fn rows(&self) -> usize {
+        match self {
+            Self::Runs(runs) => runs.iter().map(|r| r.rows).sum(),
+            Self::Rows(rows) => rows.len(),
+        }
+    }
+}
 
 /// How rows of a table become files: schema without partition columns, writer properties.
 #[derive(Debug)]
@@ -69,17 +134,18 @@ impl Encoder {
         }
     }
 
-    /// Encodes `rows` of `batches`, in that order, handing over each file as it is closed. A file is closed when it has come
+    /// Encodes the rows of `batches` that `order` names, handing over each file as it is closed. A file is closed when it has come
     /// near its target size.
     pub(super) fn encode(
         &self,
         batches: &[RecordBatch],
-        rows: &[(usize, usize)],
+        order: Order,
         row_bytes: usize,
         mut closed: impl FnMut(EncodedFile) -> Result<()>,
     ) -> Result<()> {
         let row_group_rows =
             (self.target_file_bytes.saturating_mul(2) / row_bytes.max(1)).clamp(MIN_ROW_GROUP_ROWS, MAX_ROW_GROUP_ROWS);
+        let gather_rows = (GATHER_BYTES / row_bytes.max(1)).clamp(1, GATHER_ROWS);
         let columns: Vec<Vec<&dyn Array>> = self
             .schema
             .fields()
@@ -92,16 +158,15 @@ impl Encoder {
                     .ok_or_else(|| Error::new(Kind::Internal, format!("staged rows lack the column {}", f.name())))
             })
             .collect::<Result<_>>()?;
-        let mut rest = rows;
-        while !rest.is_empty() {
+        let order = order.settled();
+        let mut pieces = order.pieces(row_group_rows).into_iter().filter(|p| p.rows() > 0).peekable();
+        while pieces.peek().is_some() {
             let mut file = OpenFile::new(self)?;
-            loop {
-                let (group, after) = rest.split_at(rest.len().min(row_group_rows));
-                file.row_group(&columns, group, (GATHER_BYTES / row_bytes.max(1)).clamp(1, GATHER_ROWS))?;
-                rest = after;
+            while let Some(piece) = pieces.next() {
+                file.row_group(&columns, &piece, gather_rows)?;
                 let bytes = file.writer.bytes_written();
-                let next = bytes / file.groups * rest.len().min(row_group_rows) / row_group_rows;
-                if rest.is_empty() || bytes + next > self.target_file_bytes {
+                let next = pieces.peek().map_or(0, |p| bytes / file.groups * p.rows() / row_group_rows);
+                if bytes + next > self.target_file_bytes {
                     break;
                 }
             }
@@ -129,7 +194,7 @@ impl<'a> OpenFile<'a> {
         Ok(Self { encoder, writer, factory, groups: 0, rows: 0, with_nan: Vec::new() })
     }
 
-    fn row_group(&mut self, columns: &[Vec<&dyn Array>], rows: &[(usize, usize)], gather_rows: usize) -> Result<()> {
+    fn row_group(&mut self, columns: &[Vec<&dyn Array>], piece: &Piece<'_>, gather_rows: usize) -> Result<()> {
         let mut writers = self.factory.create_column_writers(self.groups).map_err(internal)?.into_iter();
         let fields = self.encoder.schema.fields();
         let work: Vec<_> = fields
@@ -140,7 +205,7 @@ impl<'a> OpenFile<'a> {
         let done: Vec<(Vec<ArrowColumnChunk>, bool)> = work
             .into_par_iter()
             .with_max_len(1)
-            .map(|(field, arrays, leaves)| encode_column(field, arrays, rows, gather_rows, leaves))
+            .map(|(field, arrays, leaves)| encode_column(field, arrays, piece, gather_rows, leaves))
             .collect::<Result<_>>()?;
         let mut group = self.writer.next_row_group().map_err(internal)?;
         for (field, (chunks, nan)) in fields.iter().zip(done) {
@@ -153,7 +218,7 @@ impl<'a> OpenFile<'a> {
         }
         group.close().map_err(internal)?;
         self.groups += 1;
-        self.rows += rows.len() as u64;
+        self.rows += piece.rows() as u64;
         Ok(())
     }
 
@@ -167,16 +232,28 @@ impl<'a> OpenFile<'a> {
 fn encode_column(
     field: &arrow::datatypes::Field,
     arrays: &[&dyn Array],
-    rows: &[(usize, usize)],
+    piece: &Piece<'_>,
     gather_rows: usize,
     mut leaves: Vec<ArrowColumnWriter>,
 ) -> Result<(Vec<ArrowColumnChunk>, bool)> {
     let mut nan = false;
-    for some in rows.chunks(gather_rows) {
-        let gathered = interleave(arrays, some).map_err(|e| Error::new(Kind::Internal, "gathering rows").source(e))?;
-        nan = nan || has_nan(&gathered);
-        for (leaf, writer) in compute_leaves(field, &gathered).map_err(internal)?.iter().zip(&mut leaves) {
+    let mut write = |values: ArrayRef| -> Result<()> {
+        nan = nan || has_nan(&values);
+        for (leaf, writer) in compute_leaves(field, &values).map_err(internal)?.iter().zip(&mut leaves) {
             writer.write(leaf).map_err(internal)?;
+        }
+        Ok(())
+    };
+    match piece {
+        Piece::Runs(runs) => {
+            for run in runs {
+                write(arrays[run.batch].slice(run.start, run.rows))?;
+            }
+        }
+        Piece::Rows(rows) => {
+            for some in rows.chunks(gather_rows) {
+                write(interleave(arrays, some).map_err(|e| Error::new(Kind::Internal, "gathering rows").source(e))?)?;
+            }
         }
     }
     let chunks = leaves.into_iter().map(ArrowColumnWriter::close).collect::<Result<_, _>>().map_err(internal)?;

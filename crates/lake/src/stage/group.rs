@@ -4,65 +4,133 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 
 use alluvium_core::{DatePartitionCount, Error, Kind, Result};
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
 use arrow::datatypes::{Date32Type, Int8Type, Int16Type, Int32Type, Int64Type};
 use arrow::row::{RowConverter, SortField};
 
 use super::partition_value::partition_value;
 
-/// The rows of one partition, as (batch, row) in input order.
+/// Rows ordered by partition, and counted; made from a batch while it is still near the processor.
+#[derive(Debug)]
+pub struct Arranged {
+    pub(super) rows: RecordBatch,
+    pub(super) parts: Vec<Part>,
+    pub(super) counts: HashMap<(String, i32), u64>,
+}
+
+/// The rows of one partition in one batch.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Equal for equal partition values, whatever the batch.
+    pub(super) key: Box<[u8]>,
+    pub(super) values: Vec<(String, Option<String>)>,
+    pub(super) start: usize,
+    pub(super) rows: usize,
+}
+
+impl Arranged {
+    /// Bytes in memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.rows.get_array_memory_size()
+    }
+}
+
+/// Orders the rows of `batch` by the values of `columns`: partitions in the order in which each first appears, rows within one
+/// as they were. With `org`, its rows are counted by event date.
+pub(super) fn arrange(batch: RecordBatch, columns: &[String], org: Option<&str>) -> Result<Arranged> {
+    let internal = |e| Error::new(Kind::Internal, "grouping rows by partition").source(e);
+    let mut counts = HashMap::new();
+    if let Some(org) = org {
+        count(&batch, org, &mut counts)?;
+    }
+    let rows = batch.num_rows();
+    let keys: Vec<ArrayRef> = columns.iter().map(|c| column(&batch, c).cloned()).collect::<Result<_>>()?;
+    if keys.is_empty() {
+        let parts = vec![Part { key: Box::default(), values: Vec::new(), start: 0, rows }];
+        return Ok(Arranged { rows: batch, parts, counts });
+    }
+    let converter = RowConverter::new(keys.iter().map(|k| SortField::new(k.data_type().clone())).collect()).map_err(internal)?;
+    let converted = converter.convert_columns(&keys).map_err(internal)?;
+    let mut parts: Vec<Part> = Vec::new();
+    let mut index: HashMap<&[u8], usize> = HashMap::new();
+    let mut slots: Vec<usize> = Vec::with_capacity(rows);
+    for row in 0..rows {
+        let key = converted.row(row).data();
+        let slot = match slots.last() {
+            Some(last) if *parts[*last].key == *key => *last,
+            _ => match index.get(key) {
+                Some(slot) => *slot,
+                None => {
+                    let values = columns.iter().zip(&keys).map(|(name, k)| Ok((name.clone(), partition_value(k, row)?)));
+                    parts.push(Part { key: key.into(), values: values.collect::<Result<_>>()?, start: 0, rows: 0 });
+                    index.insert(key, parts.len() - 1);
+                    parts.len() - 1
+                }
+            },
+        };
+        parts[slot].rows += 1;
+        slots.push(slot);
+    }
+    let mut start = 0;
+    for part in &mut parts {
+        part.start = start;
+        start += part.rows;
+    }
+    if parts.len() == 1 {
+        return Ok(Arranged { rows: batch, parts, counts });
+    }
+    let mut next: Vec<usize> = parts.iter().map(|p| p.start).collect();
+    let mut order = vec![0_u32; rows];
+    for (row, slot) in slots.into_iter().enumerate() {
+        order[next[slot]] = u32::try_from(row).map_err(|e| Error::new(Kind::Internal, "a batch of too many rows").source(e))?;
+        next[slot] += 1;
+    }
+    let rows = take_record_batch(&batch, &UInt32Array::from(order)).map_err(internal)?;
+    Ok(Arranged { rows, parts, counts })
+}
+
+/// The rows of one partition in several batches: (batch, first row, rows), in input order.
 #[derive(Debug)]
 pub(super) struct Partition {
     pub(super) values: Vec<(String, Option<String>)>,
-    pub(super) rows: Vec<(usize, usize)>,
+    pub(super) runs: Vec<Run>,
 }
 
-/// Groups the rows of `batches` by the values of `columns`, in the order in which each partition first appears.
-pub(super) fn group(batches: &[RecordBatch], columns: &[String]) -> Result<Vec<Partition>> {
+/// Adjacent rows of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    pub(super) batch: usize,
+    pub(super) start: usize,
+    pub(super) rows: usize,
+}
+
+impl Partition {
+    pub(super) fn rows(&self) -> usize {
+        self.runs.iter().map(|r| r.rows).sum()
+    }
+}
+
+/// Joins the parts of several batches; the largest partition comes first.
+pub(super) fn partitions(parts: Vec<Vec<Part>>) -> Vec<Partition> {
     let mut partitions: Vec<Partition> = Vec::new();
     let mut index: HashMap<Box<[u8]>, usize> = HashMap::new();
-    for (b, batch) in batches.iter().enumerate() {
-        let keys: Vec<ArrayRef> = columns.iter().map(|c| column(batch, c).cloned()).collect::<Result<_>>()?;
-        if keys.is_empty() {
-            let rows = (0..batch.num_rows()).map(|r| (b, r));
-            match partitions.first_mut() {
-                Some(all) => all.rows.extend(rows),
-                None => partitions.push(Partition { values: Vec::new(), rows: rows.collect() }),
-            }
-            continue;
-        }
-        let internal = |e| Error::new(Kind::Internal, "grouping rows by partition").source(e);
-        let converter =
-            RowConverter::new(keys.iter().map(|k| SortField::new(k.data_type().clone())).collect()).map_err(internal)?;
-        let rows = converter.convert_columns(&keys).map_err(internal)?;
-        let mut last: Option<(usize, usize)> = None;
-        for r in 0..batch.num_rows() {
-            let key = rows.row(r);
-            let slot = match last {
-                Some((row, slot)) if rows.row(row) == key => slot,
-                _ => match index.get(key.as_ref()) {
-                    Some(slot) => *slot,
-                    None => {
-                        let values = columns
-                            .iter()
-                            .zip(&keys)
-                            .map(|(name, k)| Ok((name.clone(), partition_value(k, r)?)))
-                            .collect::<Result<_>>()?;
-                        partitions.push(Partition { values, rows: Vec::new() });
-                        index.insert(key.as_ref().into(), partitions.len() - 1);
-                        partitions.len() - 1
-                    }
-                },
-            };
-            partitions[slot].rows.push((b, r));
-            last = Some((r, slot));
+    for (batch, parts) in parts.into_iter().enumerate() {
+        for Part { key, values, start, rows } in parts {
+            let slot = *index.entry(key).or_insert_with(|| {
+                partitions.push(Partition { values, runs: Vec::new() });
+                partitions.len() - 1
+            });
+            partitions[slot].runs.push(Run { batch, start, rows });
         }
     }
-    Ok(partitions)
+    partitions.sort_by_key(|p| std::cmp::Reverse(p.rows()));
+    partitions
 }
 
 /// Adds the rows of `batch`, by organisation and event date, to `counts`.
-pub(super) fn count(batch: &RecordBatch, org: &str, counts: &mut HashMap<(String, i32), u64>) -> Result<()> {
+fn count(batch: &RecordBatch, org: &str, counts: &mut HashMap<(String, i32), u64>) -> Result<()> {
     let orgs = column(batch, org)?;
     let dates = column(batch, "event_date")?.as_primitive::<Date32Type>();
     // Runs of equal organisations are short, but their number is small: count per batch on hashes of borrowed text first.

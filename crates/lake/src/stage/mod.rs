@@ -6,4 +6,5 @@ mod partition_value;
 mod stager;
 mod statistics;
 
+pub use group::Arranged;
 pub use stager::{StageSettings, Stager, Sweep};

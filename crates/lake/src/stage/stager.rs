@@ -12,8 +12,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::encode::{EncodedFile, Encoder};
-use super::group::{self, Partition};
+use super::encode::{EncodedFile, Encoder, Order, expand};
+use super::group::{self, Arranged, Partition};
 use super::statistics::statistics;
 use crate::log::DeltaLog;
 use crate::store::PutNew;
@@ -93,58 +93,73 @@ impl Stager {
         }
     }
 
-    /// Encodes and puts `batches`, which have all columns of the table: one file or more for each partition among their rows.
-    /// Blocks: call it from a thread that may. The files are in the store, and durable, only after [`Stager::finish`].
+    /// Orders a batch, which has all columns of the table, by partition. May be called from many threads; best where the batch was
+    /// just made.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] if the batch lacks a column.
+    pub fn arrange(&self, batch: RecordBatch) -> Result<Arranged> {
+        group::arrange(batch, &self.spec.partition_by, self.settings.org.as_deref())
+    }
+
+    /// Arranges and stages `batches`; see [`Stager::stage_arranged`].
+    ///
+    /// # Errors
+    /// As [`Stager::stage_arranged`].
+    pub fn stage(&self, batches: Vec<RecordBatch>) -> Result<()> {
+        self.stage_arranged(batches.into_iter().map(|b| self.arrange(b)).collect::<Result<_>>()?)
+    }
+
+    /// Encodes and puts what was arranged: one file or more for each partition. Blocks: call it from a thread that may. The files
+    /// are in the store, and durable, only after [`Stager::finish`].
     ///
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed; then the attempt is of no use.
-    pub fn stage(&self, batches: &[RecordBatch]) -> Result<()> {
-        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    pub fn stage_arranged(&self, arranged: Vec<Arranged>) -> Result<()> {
+        let rows: usize = arranged.iter().map(|a| a.rows.num_rows()).sum();
         if rows == 0 {
             return Ok(());
         }
-        if let Some(org) = &self.settings.org {
-            let mut counts = HashMap::new();
-            for batch in batches {
-                group::count(batch, org, &mut counts)?;
-            }
+        let (mut batches, mut parts) = (Vec::with_capacity(arranged.len()), Vec::with_capacity(arranged.len()));
+        {
             let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
-            for (key, rows) in counts {
-                *staged.counts.entry(key).or_default() += rows;
+            for Arranged { rows, parts: of_batch, counts } in arranged {
+                for (key, rows) in counts {
+                    *staged.counts.entry(key).or_default() += rows;
+                }
+                batches.push(rows);
+                parts.push(of_batch);
             }
         }
         let row_bytes = batches.iter().map(RecordBatch::get_array_memory_size).sum::<usize>() / rows;
-        let mut partitions = group::group(batches, &self.spec.partition_by)?;
-        partitions.sort_by_key(|p| std::cmp::Reverse(p.rows.len()));
-        partitions.into_par_iter().with_max_len(1).try_for_each(|mut partition| {
-            self.cluster(batches, &mut partition)?;
+        group::partitions(parts).into_par_iter().with_max_len(1).try_for_each(|partition| {
+            let order = match self.cluster(&batches, &partition)? {
+                Some(rows) => Order::Rows(rows),
+                None => Order::Runs(partition.runs),
+            };
             let values = partition.values;
-            self.encoder.encode(batches, &partition.rows, row_bytes, |file| self.put(&values, file))
+            self.encoder.encode(&batches, order, row_bytes, |file| self.put(&values, file))
         })
     }
 
-    /// Orders the rows of a partition by the columns of `cluster_by`.
-    fn cluster(&self, batches: &[RecordBatch], partition: &mut Partition) -> Result<()> {
-        if self.spec.cluster_by.is_empty() {
-            return Ok(());
-        }
+    /// The rows of a partition in the order of the columns of `cluster_by`; `None` where they stay as they are.
+    fn cluster(&self, batches: &[RecordBatch], partition: &Partition) -> Result<Option<Vec<(usize, usize)>>> {
         let internal = |e| Error::new(Kind::Internal, "ordering rows by cluster_by").source(e);
-        let columns: Vec<SortColumn> = self
-            .spec
-            .cluster_by
-            .iter()
-            .filter(|c| !self.spec.partition_by.contains(c))
-            .map(|name| {
-                let arrays: Vec<&dyn Array> = batches.iter().filter_map(|b| b.column_by_name(name)).map(AsRef::as_ref).collect();
-                Ok(SortColumn { values: interleave(&arrays, &partition.rows).map_err(internal)?, options: None })
-            })
-            .collect::<Result<_>>()?;
+        let names = self.spec.cluster_by.iter().filter(|c| !self.spec.partition_by.contains(c));
+        let mut rows: Vec<(usize, usize)> = Vec::new();
+        let mut columns: Vec<SortColumn> = Vec::new();
+        for name in names {
+            if rows.is_empty() {
+                rows = expand(&partition.runs);
+            }
+            let arrays: Vec<&dyn Array> = batches.iter().filter_map(|b| b.column_by_name(name)).map(AsRef::as_ref).collect();
+            columns.push(SortColumn { values: interleave(&arrays, &rows).map_err(internal)?, options: None });
+        }
         if columns.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let order = lexsort_to_indices(&columns, None).map_err(internal)?;
-        partition.rows = order.values().iter().map(|i| partition.rows[*i as usize]).collect();
-        Ok(())
+        Ok(Some(order.values().iter().map(|i| rows[*i as usize]).collect()))
     }
 
     /// Puts a file in the background, as soon as not too many others are on their way.

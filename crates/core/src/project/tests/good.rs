@@ -201,16 +201,7 @@ fn the_template_runs_as_it_is_and_its_comments_are_right_too() {
     let dataset = |key: &str| format!("datasets.engagement.{key}");
     assert_eq!(
         keys,
-        [
-            "kafka",
-            &dataset("normalize"),
-            &dataset("retention"),
-            &dataset("retention_by_org"),
-            "requests",
-            "erase",
-            "maintenance",
-            "leases"
-        ]
+        ["kafka", &dataset("normalize"), &dataset("retention"), &dataset("retention_by_org"), "requests", "erase", "maintenance"]
     );
 }
 
