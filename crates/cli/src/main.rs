@@ -15,6 +15,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Gives freed memory back whichever thread freed it. With the system's, memory of many short-lived encoders stays with the threads.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let args = match args::Args::try_parse() {
         Ok(args) => args,

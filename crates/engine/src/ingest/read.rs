@@ -84,12 +84,14 @@ impl Reading<'_> {
         let mut left = Limits { records: self.dataset.batch.max_rows, bytes: self.dataset.batch.max_bytes };
         let mut open: Option<Open> = None;
         let mut first_from = first_from;
+        let mut kept: Option<Arranged> = None;
         loop {
-            let wave = self.wave(queue, &mut open, &mut first_from, &mut left, &mut read)?;
+            let before = kept.as_ref().map_or(0, Arranged::memory_bytes);
+            let wave = self.wave(queue, &mut open, &mut first_from, &mut left, &mut read, before as u64)?;
             if read.stopped {
                 return Ok(read);
             }
-            self.stage(wave.ready)?;
+            kept = self.stage(kept, wave.ready, wave.ended)?;
             if wave.ended {
                 break;
             }
@@ -111,13 +113,14 @@ impl Reading<'_> {
         first_from: &mut Option<FileCursor>,
         left: &mut Limits,
         read: &mut Read,
+        kept_bytes: u64,
     ) -> Result<Wave> {
         let threads = rayon::current_num_threads().max(1);
         let chunk_bytes = (self.memory_bytes / 64).clamp(64 << 10, MAX_CHUNK_BYTES);
         let wave_bytes = self.memory_bytes * 3 / 8;
         let (sender, receiver) = sync_channel::<Work>(threads);
         let receiver = Mutex::new(receiver);
-        let (ready, decoded_bytes) = (Mutex::new(Vec::new()), AtomicU64::new(0));
+        let (ready, decoded_bytes) = (Mutex::new(Vec::new()), AtomicU64::new(kept_bytes));
         let decoding = Decoding { decoder: self.decoder, rows: self.rows, staged_at_micros: self.staged_at_micros };
         let ended: Result<bool> = std::thread::scope(|scope| {
             for _ in 0..threads {
@@ -234,13 +237,15 @@ impl Reading<'_> {
         self.refused.push(&range.path, None, vec![Refused { record, raw: Vec::new(), reason, field: None }])
     }
 
-    fn stage(&mut self, ready: Vec<Ready>) -> Result<()> {
-        let mut arranged = Vec::with_capacity(ready.len());
+    /// Stages what was kept of the wave before and what this one decoded; gives back what is to be staged with the next.
+    fn stage(&mut self, kept: Option<Arranged>, ready: Vec<Ready>, last: bool) -> Result<Option<Arranged>> {
+        let mut arranged: Vec<Arranged> = Vec::with_capacity(ready.len() + 1);
+        arranged.extend(kept);
         for Ready { file, rows, refused, .. } in ready {
             self.refused.push(&file.path, file.context.as_deref(), refused)?;
             arranged.extend(rows?);
         }
-        self.rows.stage_arranged(arranged)
+        self.rows.stage_arranged(arranged, last)
     }
 }
 

@@ -3,7 +3,7 @@
 use alluvium_core::{DataType, Error, Kind, Result, TableSpec};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::interleave;
-use arrow::datatypes::{DataType as ArrowType, Float32Type, Float64Type, SchemaRef};
+use arrow::datatypes::{DataType as ArrowType, FieldRef, Float32Type, Float64Type, SchemaRef};
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{
@@ -16,7 +16,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 use rayon::prelude::*;
 
-use super::group::Run;
+use super::group::{Run, expand};
 use crate::schema::arrow_schema;
 
 /// The most rows gathered from the input at a time, for one column.
@@ -44,11 +44,6 @@ pub(super) enum Order {
 enum Piece<'a> {
     Runs(Vec<Run>),
     Rows(&'a [(usize, usize)]),
-}
-
-/// The rows of `runs` one by one, as (batch, row).
-pub(super) fn expand(runs: &[Run]) -> Vec<(usize, usize)> {
-    runs.iter().flat_map(|run| (run.start..run.start + run.rows).map(|row| (run.batch, row))).collect()
 }
 
 impl Order {
@@ -141,6 +136,7 @@ impl Encoder {
         batches: &[RecordBatch],
         order: Order,
         row_bytes: usize,
+        columns_in_parallel: bool,
         mut closed: impl FnMut(EncodedFile) -> Result<()>,
     ) -> Result<()> {
         let row_group_rows =
@@ -163,7 +159,7 @@ impl Encoder {
         while pieces.peek().is_some() {
             let mut file = OpenFile::new(self)?;
             while let Some(piece) = pieces.next() {
-                file.row_group(&columns, &piece, gather_rows)?;
+                file.row_group(&columns, &piece, gather_rows, columns_in_parallel)?;
                 let bytes = file.writer.bytes_written();
                 let next = pieces.peek().map_or(0, |p| bytes / file.groups * p.rows() / row_group_rows);
                 if bytes + next > self.target_file_bytes {
@@ -194,7 +190,7 @@ impl<'a> OpenFile<'a> {
         Ok(Self { encoder, writer, factory, groups: 0, rows: 0, with_nan: Vec::new() })
     }
 
-    fn row_group(&mut self, columns: &[Vec<&dyn Array>], piece: &Piece<'_>, gather_rows: usize) -> Result<()> {
+    fn row_group(&mut self, columns: &[Vec<&dyn Array>], piece: &Piece<'_>, gather_rows: usize, parallel: bool) -> Result<()> {
         let mut writers = self.factory.create_column_writers(self.groups).map_err(internal)?.into_iter();
         let fields = self.encoder.schema.fields();
         let work: Vec<_> = fields
@@ -202,11 +198,13 @@ impl<'a> OpenFile<'a> {
             .zip(columns)
             .map(|(field, arrays)| (field, arrays, writers.by_ref().take(leaf_count(field.data_type())).collect::<Vec<_>>()))
             .collect();
-        let done: Vec<(Vec<ArrowColumnChunk>, bool)> = work
-            .into_par_iter()
-            .with_max_len(1)
-            .map(|(field, arrays, leaves)| encode_column(field, arrays, piece, gather_rows, leaves))
-            .collect::<Result<_>>()?;
+        let encode =
+            |(field, arrays, leaves): (&FieldRef, &Vec<&dyn Array>, _)| encode_column(field, arrays, piece, gather_rows, leaves);
+        let done: Vec<(Vec<ArrowColumnChunk>, bool)> = if parallel {
+            work.into_par_iter().with_max_len(1).map(encode).collect::<Result<_>>()?
+        } else {
+            work.into_iter().map(encode).collect::<Result<_>>()?
+        };
         let mut group = self.writer.next_row_group().map_err(internal)?;
         for (field, (chunks, nan)) in fields.iter().zip(done) {
             if nan && !self.with_nan.contains(field.name()) {

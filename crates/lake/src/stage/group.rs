@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 
 use alluvium_core::{DatePartitionCount, Error, Kind, Result};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
-use arrow::compute::take_record_batch;
+use arrow::compute::{interleave_record_batch, take_record_batch};
 use arrow::datatypes::{Date32Type, Int8Type, Int16Type, Int32Type, Int64Type};
 use arrow::row::{RowConverter, SortField};
 
@@ -94,6 +94,7 @@ pub(super) fn arrange(batch: RecordBatch, columns: &[String], org: Option<&str>)
 /// The rows of one partition in several batches: (batch, first row, rows), in input order.
 #[derive(Debug)]
 pub(super) struct Partition {
+    key: Box<[u8]>,
     pub(super) values: Vec<(String, Option<String>)>,
     pub(super) runs: Vec<Run>,
 }
@@ -118,8 +119,8 @@ pub(super) fn partitions(parts: Vec<Vec<Part>>) -> Vec<Partition> {
     let mut index: HashMap<Box<[u8]>, usize> = HashMap::new();
     for (batch, parts) in parts.into_iter().enumerate() {
         for Part { key, values, start, rows } in parts {
-            let slot = *index.entry(key).or_insert_with(|| {
-                partitions.push(Partition { values, runs: Vec::new() });
+            let slot = *index.entry(key.clone()).or_insert_with(|| {
+                partitions.push(Partition { key, values, runs: Vec::new() });
                 partitions.len() - 1
             });
             partitions[slot].runs.push(Run { batch, start, rows });
@@ -127,6 +128,38 @@ pub(super) fn partitions(parts: Vec<Vec<Part>>) -> Vec<Partition> {
     }
     partitions.sort_by_key(|p| std::cmp::Reverse(p.rows()));
     partitions
+}
+
+/// Takes the smallest partitions, of `rows` rows together at most, from the end of `partitions`, which are ordered by size.
+pub(super) fn split_off_smallest(partitions: &mut Vec<Partition>, rows: usize) -> Vec<Partition> {
+    let (mut from, mut taken) = (partitions.len(), 0);
+    while from > 0 && taken + partitions[from - 1].rows() <= rows {
+        from -= 1;
+        taken += partitions[from].rows();
+    }
+    partitions.split_off(from)
+}
+
+/// The rows of `partitions`, copied out of `batches`. They were counted before.
+pub(super) fn gather(batches: &[RecordBatch], partitions: Vec<Partition>) -> Result<Option<Arranged>> {
+    let (mut parts, mut rows) = (Vec::with_capacity(partitions.len()), Vec::new());
+    for Partition { key, values, runs } in partitions {
+        let start = rows.len();
+        rows.extend(expand(&runs));
+        parts.push(Part { key, values, start, rows: rows.len() - start });
+    }
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let batches: Vec<&RecordBatch> = batches.iter().collect();
+    let rows = interleave_record_batch(&batches, &rows)
+        .map_err(|e| Error::new(Kind::Internal, "keeping rows of small partitions").source(e))?;
+    Ok(Some(Arranged { rows, parts, counts: HashMap::new() }))
+}
+
+/// The rows of `runs` one by one, as (batch, row).
+pub(super) fn expand(runs: &[Run]) -> Vec<(usize, usize)> {
+    runs.iter().flat_map(|run| (run.start..run.start + run.rows).map(|row| (run.batch, row))).collect()
 }
 
 /// Adds the rows of `batch`, by organisation and event date, to `counts`.
@@ -181,4 +214,52 @@ fn org_at(orgs: &ArrayRef, row: usize) -> Result<OrgRef<'_>> {
 
 fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef> {
     batch.column_by_name(name).ok_or_else(|| Error::new(Kind::Internal, format!("staged rows lack the column {name}")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use arrow::array::{Int64Array, StringArray};
+    use arrow::datatypes::{DataType, Field, Schema};
+
+    use super::*;
+
+    fn batch(rows: &[(&str, i64)]) -> RecordBatch {
+        let schema = Schema::new(vec![Field::new("org", DataType::Utf8, false), Field::new("n", DataType::Int64, false)]);
+        let orgs = StringArray::from_iter_values(rows.iter().map(|r| r.0));
+        let numbers = Int64Array::from_iter_values(rows.iter().map(|r| r.1));
+        RecordBatch::try_new(Arc::new(schema), vec![Arc::new(orgs), Arc::new(numbers)]).unwrap()
+    }
+
+    fn arranged(rows: &[(&str, i64)]) -> Arranged {
+        arrange(batch(rows), &["org".to_owned()], None).unwrap()
+    }
+
+    fn numbers(batches: &[RecordBatch], partition: &Partition) -> (String, Vec<i64>) {
+        let values = expand(&partition.runs).into_iter().map(|(b, r)| batches[b].column(1).as_primitive::<Int64Type>().value(r));
+        (partition.values[0].1.clone().unwrap(), values.collect())
+    }
+
+    #[test]
+    fn rows_are_grouped_by_partition_in_input_order_and_the_largest_comes_first() {
+        let (one, two) = (arranged(&[("a", 1), ("b", 2), ("a", 3)]), arranged(&[("c", 4), ("b", 5), ("b", 6), ("b", 7)]));
+        let batches = [one.rows, two.rows];
+        let found: Vec<_> = partitions(vec![one.parts, two.parts]).iter().map(|p| numbers(&batches, p)).collect();
+        assert_eq!(found, [("b".to_owned(), vec![2, 5, 6, 7]), ("a".to_owned(), vec![1, 3]), ("c".to_owned(), vec![4])]);
+    }
+
+    #[test]
+    fn the_smallest_partitions_are_kept_whole_and_join_what_comes_next() {
+        let one = arranged(&[("a", 1), ("b", 2), ("a", 3), ("c", 4), ("a", 5), ("a", 6)]);
+        let batches = [one.rows];
+        let mut all = partitions(vec![one.parts]);
+        let kept = gather(&batches, split_off_smallest(&mut all, 1)).unwrap().unwrap();
+        assert_eq!(all.len(), 2, "of the two partitions of one row, one fits into the rows to keep");
+        let next = arranged(&[("c", 7), ("d", 8)]);
+        let batches = [kept.rows, next.rows];
+        let joined: Vec<_> = partitions(vec![kept.parts, next.parts]).iter().map(|p| numbers(&batches, p)).collect();
+        assert_eq!(joined, [("c".to_owned(), vec![4, 7]), ("d".to_owned(), vec![8])]);
+    }
 }

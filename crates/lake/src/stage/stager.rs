@@ -12,11 +12,14 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::encode::{EncodedFile, Encoder, Order, expand};
-use super::group::{self, Arranged, Partition};
+use super::encode::{EncodedFile, Encoder, Order};
+use super::group::{self, Arranged, Partition, expand};
 use super::statistics::statistics;
 use crate::log::DeltaLog;
 use crate::store::PutNew;
+
+/// From this size on a partition's columns are encoded in parallel.
+const LARGE_PARTITION_BYTES: usize = 1 << 20;
 
 /// Whose files are staged, and when.
 #[derive(Debug, Clone)]
@@ -107,18 +110,20 @@ impl Stager {
     /// # Errors
     /// As [`Stager::stage_arranged`].
     pub fn stage(&self, batches: Vec<RecordBatch>) -> Result<()> {
-        self.stage_arranged(batches.into_iter().map(|b| self.arrange(b)).collect::<Result<_>>()?)
+        self.stage_arranged(batches.into_iter().map(|b| self.arrange(b)).collect::<Result<_>>()?, true).map(|_| ())
     }
 
-    /// Encodes and puts what was arranged: one file or more for each partition. Blocks: call it from a thread that may. The files
-    /// are in the store, and durable, only after [`Stager::finish`].
+    /// Encodes and puts what was arranged: one file or more for each partition. Unless it is the `last` of the batch, the
+    /// smallest partitions, a quarter of the rows at most, are given back, to be staged with what comes next: fewer files, for
+    /// less memory freed. Blocks: call it from a thread that may. The files are in the store, and durable, only after
+    /// [`Stager::finish`].
     ///
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed; then the attempt is of no use.
-    pub fn stage_arranged(&self, arranged: Vec<Arranged>) -> Result<()> {
+    pub fn stage_arranged(&self, arranged: Vec<Arranged>, last: bool) -> Result<Option<Arranged>> {
         let rows: usize = arranged.iter().map(|a| a.rows.num_rows()).sum();
         if rows == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let (mut batches, mut parts) = (Vec::with_capacity(arranged.len()), Vec::with_capacity(arranged.len()));
         {
@@ -132,14 +137,26 @@ impl Stager {
             }
         }
         let row_bytes = batches.iter().map(RecordBatch::get_array_memory_size).sum::<usize>() / rows;
-        group::partitions(parts).into_par_iter().with_max_len(1).try_for_each(|partition| {
-            let order = match self.cluster(&batches, &partition)? {
-                Some(rows) => Order::Rows(rows),
-                None => Order::Runs(partition.runs),
-            };
-            let values = partition.values;
-            self.encoder.encode(&batches, order, row_bytes, |file| self.put(&values, file))
-        })
+        // Large partitions one by one, their columns on all cores; small ones on all cores, column by column. Never one inside the
+        // other: a thread that waits for columns would begin further partitions, and memory would have no bound.
+        let mut partitions = group::partitions(parts);
+        let kept = if last { Vec::new() } else { group::split_off_smallest(&mut partitions, rows / 4) };
+        let (large, small): (Vec<Partition>, Vec<Partition>) =
+            partitions.into_iter().partition(|p| p.rows() * row_bytes >= LARGE_PARTITION_BYTES);
+        for partition in large {
+            self.encode(&batches, partition, row_bytes, true)?;
+        }
+        small.into_par_iter().with_max_len(1).try_for_each(|partition| self.encode(&batches, partition, row_bytes, false))?;
+        group::gather(&batches, kept)
+    }
+
+    fn encode(&self, batches: &[RecordBatch], partition: Partition, row_bytes: usize, columns_in_parallel: bool) -> Result<()> {
+        let order = match self.cluster(batches, &partition)? {
+            Some(rows) => Order::Rows(rows),
+            None => Order::Runs(partition.runs),
+        };
+        let values = partition.values;
+        self.encoder.encode(batches, order, row_bytes, columns_in_parallel, |file| self.put(&values, file))
     }
 
     /// The rows of a partition in the order of the columns of `cluster_by`; `None` where they stay as they are.
