@@ -3,32 +3,8 @@
 use std::sync::Arc;
 
 use alluvium_core::{DataType, Dataset};
-use arrow::datatypes::{DataType as ArrowType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
-
-/// The Arrow type in which values of a declared type are held: `timestamp` as microseconds in UTC, `string` with 32-bit offsets,
-/// an array's items named `element`, a map's entries `key_value` with `key` and `value`.
-#[must_use]
-pub(super) fn arrow_type(data_type: &DataType) -> ArrowType {
-    match data_type {
-        DataType::String => ArrowType::Utf8,
-        DataType::Long => ArrowType::Int64,
-        DataType::Integer => ArrowType::Int32,
-        DataType::Short => ArrowType::Int16,
-        DataType::Byte => ArrowType::Int8,
-        DataType::Double => ArrowType::Float64,
-        DataType::Float => ArrowType::Float32,
-        DataType::Boolean => ArrowType::Boolean,
-        DataType::Date => ArrowType::Date32,
-        DataType::Timestamp => ArrowType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-        DataType::Binary => ArrowType::Binary,
-        DataType::Decimal { precision, scale } => ArrowType::Decimal128(*precision, scale.cast_signed()),
-        DataType::Struct(fields) => {
-            ArrowType::Struct(fields.iter().map(|f| Field::new(&f.name, arrow_type(&f.data_type), true)).collect())
-        }
-        DataType::Array(element) => ArrowType::List(element_field(element)),
-        DataType::Map(key, value) => ArrowType::Map(entries_field(key, value), false),
-    }
-}
+pub(super) use alluvium_lake::arrow_type;
+use arrow::datatypes::{DataType as ArrowType, Field, FieldRef, Fields, Schema, SchemaRef};
 
 /// The field of an array's items.
 pub(crate) fn element_field(element: &DataType) -> FieldRef {
