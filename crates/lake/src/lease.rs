@@ -237,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    const TTL: Duration = Duration::from_millis(300);
+    const TTL: Duration = Duration::from_secs(2);
 
     fn watch(store: &Store) -> LeaseWatch {
         LeaseWatch::new(store, &Resolver::new(Namespace::default()), "ingest.edit", TTL)
@@ -268,7 +268,7 @@ mod tests {
         let store = Store::over(Arc::new(InMemory::new()));
         let held = watch(&store).try_acquire().await.unwrap().expect("it is free");
         let mut other = watch(&store);
-        assert!(acquired_within(&mut other, TTL * 4).await.is_none());
+        assert!(acquired_within(&mut other, TTL * 2).await.is_none());
         assert_eq!(other.holder().await.unwrap(), Holder::Alive);
         held.release().await.unwrap();
         assert!(other.try_acquire().await.unwrap().is_some());
