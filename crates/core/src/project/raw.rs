@@ -104,8 +104,7 @@ pub(super) struct RawFiles {
     pub format: FileFormat,
     /// What becomes of a file whose rows have landed: `keep` (default), `move:DIR` or `delete`.
     pub after: Option<At<AfterText>>,
-    /// A promise that names of new files sort after those of all files taken before; what was taken is then remembered in
-    /// one name. A file that breaks the promise is never read.
+    /// A promise that names of new files sort after those of all files taken before. It has no effect on a local disk.
     #[serde(default)]
     pub ordered: bool,
 }

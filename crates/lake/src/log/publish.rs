@@ -93,8 +93,8 @@ impl DeltaLog {
             state = if put == PutNew::Exists && contiguous(&seen, target) {
                 self.advanced(state, &seen).await?
             } else {
-                // Our name is there and others too (a checkpoint is enough: cleanup may have left nothing else), or it is not: only a read from the newest checkpoint tells whether the
-                // name was free because it had been cleaned up.
+                // Our name is there and others too (a checkpoint is enough: cleanup may have left nothing else), or it is not:
+                // only a read from the newest checkpoint tells whether the name was free because it had been cleaned up.
                 let fresh = self.existing_state(commit.app_id).await?;
                 if fresh.txn() == Some(TxnVersion::from(commit.key)) && put == PutNew::Created {
                     // Another process may have published the same record, and ours stand where nobody sees it.
