@@ -44,7 +44,7 @@ impl Engine {
             loop {
                 match watch.holder().await? {
                     Holder::Nobody => break,
-                    Holder::Unknown => tokio::time::sleep(LEASE_INTERVAL).await,
+                    Holder::Unknown => self.store.machine().sleep(LEASE_INTERVAL).await,
                     Holder::Alive => {
                         return Err(Error::new(
                             Kind::Conflict,

@@ -4,10 +4,14 @@
 //! tables with [`DeltaLog::publish`]. Invariants kept here: `no_duplicate_row` and `fenced` (the commit loop), durability on a
 //! local disk. Deliberately not here: where rows come from, and in which order a batch's tables are published.
 
+mod blocking;
 mod lease;
 mod local;
 mod log;
+mod machine;
 mod namespace;
+#[cfg(feature = "plants")]
+mod plant;
 mod process;
 mod read;
 mod records;
@@ -16,11 +20,16 @@ mod stage;
 mod store;
 mod unescape;
 
+pub use blocking::{Away, blocking};
 pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
 pub use log::{Commit, DeltaLog, LiveFile, Published, TableState};
+pub use machine::{Machine, ThisMachine};
 pub use namespace::{
     NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace, open_or_create_namespace,
 };
+#[cfg(feature = "plants")]
+pub use plant::{Plant, plant};
+pub use process::ProcessId;
 pub use read::TableContents;
 pub use records::{ChainListing, ChainStore};
 pub use schema::{arrow_schema, arrow_type};

@@ -15,6 +15,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
 use crate::local::{self, LocalDisk, Unsynced};
+use crate::machine::{Machine, ThisMachine};
 
 /// What stands at a name after a put-if-absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +41,7 @@ pub struct Found {
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
     local: Option<Arc<LocalDisk>>,
+    machine: Arc<dyn Machine>,
 }
 
 impl Store {
@@ -69,19 +71,31 @@ impl Store {
 
     fn over_directory(directory: &FsPath, storage: &str, durability: Durability) -> Result<Self> {
         let disk = local::shared(directory, durability).map_err(|e| store_error(e, "opening storage", storage))?;
-        Ok(Self { inner: disk.clone(), local: Some(disk) })
+        Ok(Self { inner: disk.clone(), local: Some(disk), machine: Arc::new(ThisMachine) })
     }
 
     /// A store over any object store, as tests and simulations make them.
     #[must_use]
     pub fn over(inner: Arc<dyn ObjectStore>) -> Self {
-        Self { inner, local: None }
+        Self { inner, local: None, machine: Arc::new(ThisMachine) }
     }
 
     /// Puts a layer (faults, counters) around the store; a local disk below keeps syncing.
     #[must_use]
     pub fn layered(&self, layer: impl FnOnce(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>) -> Self {
-        Self { inner: layer(self.inner.clone()), local: self.local.clone() }
+        Self { inner: layer(self.inner.clone()), ..self.clone() }
+    }
+
+    /// The same store, used from another machine.
+    #[must_use]
+    pub fn on(&self, machine: Arc<dyn Machine>) -> Self {
+        Self { machine, ..self.clone() }
+    }
+
+    /// The machine that uses the store.
+    #[must_use]
+    pub fn machine(&self) -> &Arc<dyn Machine> {
+        &self.machine
     }
 
     /// The object store below, for readers.
@@ -106,6 +120,12 @@ impl Store {
         let mut options = PutOptions::from(PutMode::Create);
         options.extensions.insert(Unsynced);
         self.put_if_absent(path, bytes, options).await
+    }
+
+    /// A put whose failure is taken at its word.
+    #[cfg(feature = "plants")]
+    pub(crate) async fn put_trusting(&self, path: &Path, bytes: &Bytes) -> object_store::Result<()> {
+        self.inner.put_opts(path, bytes.clone().into(), PutOptions::from(PutMode::Create)).await.map(|_| ())
     }
 
     async fn put_if_absent(&self, path: &Path, bytes: Bytes, options: PutOptions) -> Result<PutNew> {

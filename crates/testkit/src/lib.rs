@@ -11,6 +11,7 @@ mod clock;
 mod fault;
 mod lab;
 mod pause;
+pub mod sim;
 mod table;
 mod tree;
 

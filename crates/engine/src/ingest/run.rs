@@ -7,6 +7,8 @@ use alluvium_core::{
     Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, FoundFile, Incarnation, Job, Kind, Range,
     RecordBody, Result, Shard, TableSpec, app_id,
 };
+#[cfg(feature = "plants")]
+use alluvium_lake::Plant;
 use alluvium_lake::{ChainListing, ChainStore, Lease, LeaseWatch, PutNew, Sweep};
 
 use super::backlog::{Inbox, still_waiting};
@@ -219,6 +221,12 @@ impl<'a> Ingest<'a> {
     async fn resume(&mut self, listing: &ChainListing, newest: BatchKey) -> Result<Round> {
         let record = self.record(newest).await?;
         self.prepare(listing).await?;
+        #[cfg(feature = "plants")]
+        if Plant::Abandon.grows()
+            && let Some(abandoned) = self.abandon(newest).await?
+        {
+            return Ok(abandoned);
+        }
         match self.finishing(true).finish(&record).await? {
             Finished::Done(mark) => {
                 if let RecordBody::Intent(recorded) = &record.body {
@@ -240,6 +248,27 @@ impl<'a> Ingest<'a> {
         }
     }
 
+    /// Marks a batch as done that the table does not carry.
+    #[cfg(feature = "plants")]
+    async fn abandon(&self, key: BatchKey) -> Result<Option<Round>> {
+        let log = self.engine.log_of(&TableSpec::data(self.dataset));
+        let state = log.state(&app_id(self.chain.chain())).await?;
+        let carried = state.as_ref().and_then(|s| s.txn()).and_then(alluvium_core::TxnVersion::key);
+        if carried.is_some_and(|c| c.batch >= key.batch) {
+            return Ok(None);
+        }
+        let mark = alluvium_core::DoneMark {
+            format: alluvium_core::RECORD_FORMAT,
+            batch: key.batch,
+            attempt: key.attempt,
+            table_version: 0,
+            outcome: BatchOutcome::default(),
+            committed_at_ms: 0,
+        };
+        self.chain.mark_done(&mark).await?;
+        Ok(Some(Round::Batch(mark.outcome)))
+    }
+
     async fn record(&self, key: BatchKey) -> Result<BatchRecord> {
         self.chain.record(key).await?.ok_or_else(|| {
             Error::new(Kind::Unavailable, format!("the record of batch {key} of {} was listed and is gone", self.dataset.name))
@@ -259,6 +288,11 @@ impl<'a> Ingest<'a> {
 
     /// Writes a record and finishes its batch.
     async fn write(&mut self, record: BatchRecord, sweeps: Vec<Sweep>) -> Result<Round> {
+        #[cfg(feature = "plants")]
+        if Plant::ForgetIntent.grows() {
+            self.finishing = true;
+            let _forgotten_until_it_was_published = self.finishing(false).finish(&record).await?;
+        }
         if self.chain.write(&record).await? == PutNew::Exists {
             for sweep in sweeps {
                 sweep.run().await;

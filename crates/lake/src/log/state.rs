@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::actions::{CommitActions, Metadata, Protocol};
 use super::table::DeltaLog;
+use crate::blocking::blocking;
 use crate::schema::delta_field;
 
 /// The version of a table that was looked at, and what stands there.
@@ -141,15 +142,12 @@ impl DeltaLog {
             return Ok(None);
         }
         let (engine, url, app) = (self.engine(), self.url(), app_id.to_owned());
-        let read = tokio::task::spawn_blocking(move || {
-            let snapshot = Snapshot::builder_for(url).build(engine.as_ref())?;
-            let txn = snapshot.get_app_id_version(&app, engine.as_ref())?;
-            Ok::<_, delta_kernel::Error>((snapshot, txn))
-        });
-        let (snapshot, txn) = read
-            .await
-            .map_err(|e| Error::new(Kind::Internal, format!("reading the log of table {}", self.root())).source(e))?
-            .map_err(|e| self.kernel_error(e))?;
+        let (snapshot, txn) = blocking("reading a table's log", move || {
+            let snapshot = Snapshot::builder_for(url).build(engine.as_ref());
+            Ok(snapshot.and_then(|s| s.get_app_id_version(&app, engine.as_ref()).map(|txn| (s, txn))))
+        })
+        .await?
+        .map_err(|e| self.kernel_error(e))?;
         let (metadata, protocol) = self.identity(&snapshot)?;
         Ok(Some(TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn }))
     }
@@ -191,14 +189,16 @@ impl DeltaLog {
     }
 
     /// Writes a checkpoint of `version`, so that readers need not replay the log from its beginning. A failure loses nothing.
-    pub(super) async fn checkpoint(&self, version: u64) -> Result<()> {
+    ///
+    /// # Errors
+    /// As [`DeltaLog::state`].
+    pub async fn checkpoint(&self, version: u64) -> Result<()> {
         let (engine, url) = (self.engine(), self.url());
-        tokio::task::spawn_blocking(move || {
-            let snapshot = Snapshot::builder_for(url).at_version(version).build(engine.as_ref())?;
-            snapshot.checkpoint(engine.as_ref(), None).map(|_| ())
+        blocking("writing a checkpoint", move || {
+            let snapshot = Snapshot::builder_for(url).at_version(version).build(engine.as_ref());
+            Ok(snapshot.and_then(|s| s.checkpoint(engine.as_ref(), None).map(|_| ())))
         })
-        .await
-        .map_err(|e| Error::new(Kind::Internal, "writing a checkpoint").source(e))?
+        .await?
         .map_err(|e| self.kernel_error(e))
     }
 }
