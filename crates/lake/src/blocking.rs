@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use alluvium_core::{Error, Kind, Result};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 thread_local! {
     static OUTSTANDING: Arc<AtomicUsize> = Arc::default();
@@ -50,6 +51,26 @@ pub async fn blocking<T: Send + 'static>(doing: &str, work: impl FnOnce() -> Res
     tokio::task::spawn_blocking(work).await.map_err(|e| Error::new(Kind::Internal, doing.to_owned()).source(e))?
 }
 
+/// Runs `work`, which may block and needs not outlive the caller: here, while other tasks move to other threads; where a
+/// runtime has one thread only, as in a simulation, on a thread beside it, while all its tasks stand still.
+///
+/// # Panics
+/// If `work` does.
+pub fn in_place<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let runtime = Handle::current();
+    if runtime.runtime_flavor() != RuntimeFlavor::CurrentThread {
+        return tokio::task::block_in_place(work);
+    }
+    let beside = || {
+        let _within = runtime.enter();
+        work()
+    };
+    match std::thread::scope(|scope| scope.spawn(beside).join()) {
+        Ok(done) => done,
+        Err(panicked) => std::panic::resume_unwind(panicked),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -70,5 +91,20 @@ mod tests {
         let fallen = blocking("reading a table", || -> Result<()> { panic!("the test wants this") }).await.unwrap_err();
         assert_eq!(fallen.kind(), Kind::Internal);
         assert!(fallen.to_string().contains("reading a table"), "{fallen}");
+    }
+
+    async fn borrowed_sum() -> u64 {
+        let (numbers, runtime) = (vec![1_u64, 2, 3], Handle::current());
+        in_place(|| runtime.block_on(async { numbers.iter().sum() }))
+    }
+
+    #[tokio::test]
+    async fn borrowed_work_may_block_on_a_runtime_of_one_thread() {
+        assert_eq!(borrowed_sum().await, 6);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn borrowed_work_may_block_on_a_runtime_of_many_threads() {
+        assert_eq!(borrowed_sum().await, 6);
     }
 }

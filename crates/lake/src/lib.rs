@@ -20,7 +20,7 @@ mod stage;
 mod store;
 mod unescape;
 
-pub use blocking::{Away, blocking};
+pub use blocking::{Away, blocking, in_place};
 pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
 pub use log::{Commit, DeltaLog, LiveFile, Published, TableState};
 pub use machine::{Machine, ThisMachine};

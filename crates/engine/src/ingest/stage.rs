@@ -3,11 +3,11 @@
 use alluvium_core::{
     BatchKey, BatchRecord, Error, FileCursor, FoundFile, Kind, RECORD_FORMAT, Range, RecordBody, Recorded, Result, TableSpec,
 };
-use alluvium_lake::{StageSettings, Stager, Sweep, blocking};
+use alluvium_lake::{StageSettings, Stager, Sweep, in_place};
 use tokio::runtime::Handle;
 
 use super::dead_letters::DeadLetters;
-use super::read::Reading;
+use super::read::{Read, Reading};
 use super::run::Ingest;
 use crate::source::Decoder;
 
@@ -58,31 +58,28 @@ impl Ingest<'_> {
     async fn read(&mut self, key: BatchKey, staged_at_micros: i64, rows: Stager, letters: Stager) -> Result<Option<Recorded>> {
         let mut refused = DeadLetters::new(letters, self.dataset.name.clone(), key, staged_at_micros, self.engine.memory_bytes);
         let first_from: Option<FileCursor> = self.taken.partial.as_ref().and_then(|p| p.to);
-        let mut queue = self.queue.take().ok_or_else(|| Error::new(Kind::Internal, "reading a batch before listing"))?;
-        let (dataset, inbox) = (self.dataset.clone(), self.inbox.clone());
-        let (stop, observer, runtime) = (self.engine.stop.clone(), self.engine.observer.clone(), Handle::current());
-        let memory_bytes = self.engine.memory_bytes;
-        let (read, rows, letters, queue) = blocking("reading a batch", move || {
-            let read = Reading {
-                dataset: &dataset,
-                inbox: &inbox,
-                decoder: &Decoder::new(&dataset),
+        let queue = self.queue.as_mut().ok_or_else(|| Error::new(Kind::Internal, "reading a batch before listing"))?;
+        let decoder = Decoder::new(self.dataset);
+        let runtime = Handle::current();
+        let read: Read = in_place(|| {
+            Reading {
+                dataset: self.dataset,
+                inbox: &self.inbox,
+                decoder: &decoder,
                 rows: &rows,
                 refused: &mut refused,
-                memory_bytes,
+                memory_bytes: self.engine.memory_bytes,
                 staged_at_micros,
-                stop: &stop,
-                observer: observer.as_ref(),
+                stop: &self.engine.stop,
+                observer: self.engine.observer.as_ref(),
                 runtime: &runtime,
             }
-            .read(&mut queue, first_from)?;
-            Ok((read, rows, refused.into_stager()?, queue))
-        })
-        .await?;
-        let queue = self.queue.insert(queue);
+            .read(queue, first_from)
+        })?;
         if read.stopped || read.ranges.is_empty() {
             return Ok(None);
         }
+        let letters = in_place(|| refused.into_stager())?;
         let (data, counts) = rows.finish().await?;
         let (dead_letters, _) = letters.finish().await?;
         if let Some(unfinished) = read.ranges.last().filter(|r| r.to.is_some()) {

@@ -58,8 +58,11 @@ impl DeltaLog {
     /// # Errors
     /// As [`DeltaLog::live_files`].
     pub async fn snapshot(&self, version: Option<u64>) -> Result<EagerSnapshot> {
-        let _delta_rs_reads_on_threads_of_its_own = Away::begin();
-        EagerSnapshot::try_new(self.reader().as_ref(), version).await.map_err(|e| self.delta_error(e))
+        self.looking_again(|| async {
+            let _delta_rs_reads_on_threads_of_its_own = Away::begin();
+            EagerSnapshot::try_new(self.reader().as_ref(), version).await.map_err(|e| self.delta_error(e))
+        })
+        .await
     }
 
     /// Our error for delta-rs's.

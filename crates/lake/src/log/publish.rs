@@ -75,7 +75,13 @@ impl DeltaLog {
     /// Cancelled anywhere, the batch is in the log once or not at all; publish it again.
     pub async fn publish(&self, commit: &Commit<'_>) -> Result<Published> {
         let table = self.root().to_string();
-        let mut state = self.existing_state(commit.app_id).await?;
+        // A log that lacks what was finished may be a listing that is late.
+        let mut state = self
+            .looking_again(|| async {
+                let state = self.existing_state(commit.app_id).await?;
+                settled(&state, commit, &table).map(|_| state)
+            })
+            .await?;
         for round in 0..MAX_TRIES {
             if let Some(settled) = settled(&state, commit, &table)? {
                 return Ok(settled);
@@ -123,6 +129,10 @@ impl DeltaLog {
     /// # Errors
     /// [`Kind::Corrupt`] if no entry that is still in the log does.
     pub async fn version_of(&self, app_id: &str, key: BatchKey) -> Result<(u64, i64)> {
+        self.looking_again(|| self.version_seen(app_id, key)).await
+    }
+
+    async fn version_seen(&self, app_id: &str, key: BatchKey) -> Result<(u64, i64)> {
         let wanted = TxnVersion::from(key).0;
         for version in self.versions(None).await?.into_iter().rev() {
             let actions = self.commit_actions(version).await?;
@@ -136,9 +146,9 @@ impl DeltaLog {
 
     /// The state of a table that must be there.
     async fn existing_state(&self, app_id: &str) -> Result<TableState> {
-        self.state(app_id).await?.ok_or_else(|| {
-            Error::new(Kind::NotFound, format!("table {} is gone", self.root())).hint("restore it, or delete the namespace")
-        })
+        let gone =
+            || Error::new(Kind::NotFound, format!("table {} is gone", self.root())).hint("restore it, or delete the namespace");
+        self.looking_again(|| async { self.state(app_id).await?.ok_or_else(gone) }).await
     }
 
     async fn advanced(&self, mut state: TableState, versions: &[u64]) -> Result<TableState> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use alluvium_core::{Column, Error, Kind, Result, TableSpec, TxnVersion};
 use delta_kernel::snapshot::Snapshot;
@@ -21,6 +22,10 @@ pub struct TableState {
     pub(super) app_id: String,
     pub(super) txn: Option<i64>,
 }
+
+/// A log that seems damaged or gone is read so often, with so much time between, before it is said to be.
+const MAX_LOOKS: u32 = 4;
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Writer features under which plain appends and removals by us stay right.
 const WRITER_FEATURES: [&str; 5] = ["appendOnly", "invariants", "changeDataFeed", "deletionVectors", "v2Checkpoint"];
@@ -141,15 +146,33 @@ impl DeltaLog {
         if !self.exists().await? {
             return Ok(None);
         }
-        let (engine, url, app) = (self.engine(), self.url(), app_id.to_owned());
-        let (snapshot, txn) = blocking("reading a table's log", move || {
-            let snapshot = Snapshot::builder_for(url).build(engine.as_ref());
-            Ok(snapshot.and_then(|s| s.get_app_id_version(&app, engine.as_ref()).map(|txn| (s, txn))))
+        self.looking_again(|| async {
+            let (engine, url, app) = (self.engine(), self.url(), app_id.to_owned());
+            let (snapshot, txn) = blocking("reading a table's log", move || {
+                let snapshot = Snapshot::builder_for(url).build(engine.as_ref());
+                Ok(snapshot.and_then(|s| s.get_app_id_version(&app, engine.as_ref()).map(|txn| (s, txn))))
+            })
+            .await?
+            .map_err(|e| self.kernel_error(e))?;
+            let (metadata, protocol) = self.identity(&snapshot)?;
+            Ok(Some(TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn }))
         })
-        .await?
-        .map_err(|e| self.kernel_error(e))?;
-        let (metadata, protocol) = self.identity(&snapshot)?;
-        Ok(Some(TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn }))
+        .await
+    }
+
+    /// Reads a log again that seemed damaged, or gone: between a listing and the reading of what it showed, another program may have
+    /// cleaned up, and a store may list late.
+    pub(super) async fn looking_again<T, F: Future<Output = Result<T>>>(&self, look: impl Fn() -> F) -> Result<T> {
+        let mut looks = 1;
+        loop {
+            match look().await {
+                Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) && looks < MAX_LOOKS => {
+                    looks += 1;
+                    self.store().machine().sleep(LOOK_INTERVAL).await;
+                }
+                looked => return looked,
+            }
+        }
     }
 
     fn identity(&self, snapshot: &Arc<Snapshot>) -> Result<(Metadata, Protocol)> {
@@ -172,6 +195,7 @@ impl DeltaLog {
         let kind = match inner {
             E::ObjectStore(object_store::Error::NotFound { .. }) | E::FileNotFound(_) => Kind::Corrupt,
             E::ObjectStore(_) | E::IOError(_) | E::Reqwest(_) => Kind::Unavailable,
+            wrapped if store_failed(wrapped) => Kind::Unavailable,
             E::Unsupported(_) => Kind::Unsupported,
             E::JoinFailure(_) | E::InternalError(_) => Kind::Internal,
             _ => Kind::Corrupt,
@@ -201,6 +225,18 @@ impl DeltaLog {
         .await?
         .map_err(|e| self.kernel_error(e))
     }
+}
+
+/// Whether an error comes from the store, however deep below, and not from there being nothing.
+fn store_failed(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut below = Some(error);
+    while let Some(e) = below {
+        if let Some(e) = e.downcast_ref::<object_store::Error>() {
+            return !matches!(e, object_store::Error::NotFound { .. });
+        }
+        below = e.source();
+    }
+    false
 }
 
 /// How the table must change to match what is declared.
@@ -307,4 +343,22 @@ fn new_column(column: &Column, whole: Value) -> StoredColumn {
 
 fn type_text(type_json: &Value) -> String {
     type_json.as_str().map_or_else(|| type_json.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrapped(error: object_store::Error) -> delta_kernel::Error {
+        parquet::errors::ParquetError::External(Box::new(error)).into()
+    }
+
+    #[test]
+    fn a_failing_store_below_a_reader_of_files_is_told_from_a_file_that_is_gone() {
+        let failing = object_store::Error::Generic { store: "S3", source: "503".into() };
+        let gone = object_store::Error::NotFound { path: "a".to_owned(), source: "404".into() };
+        assert!(store_failed(&wrapped(failing)));
+        assert!(!store_failed(&wrapped(gone)));
+        assert!(!store_failed(&delta_kernel::Error::MissingVersion));
+    }
 }

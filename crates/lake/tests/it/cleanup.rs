@@ -119,3 +119,26 @@ async fn log_that_is_cut_or_damaged_is_corrupt_and_nothing_is_written() {
         assert_eq!(Store::over(store.clone()).list(&Path::from(TABLE), None).await.unwrap(), before, "{what}");
     }
 }
+
+/// A reader has listed the log; before it reads what it saw, another program cleans up below a new checkpoint.
+#[tokio::test(flavor = "multi_thread")]
+async fn log_that_is_cleaned_up_while_it_is_read_is_not_damaged() {
+    let store = three_versions().await;
+    let below = store.clone();
+    let slow: Arc<dyn ObjectStore> = Arc::new(PauseStore::once_at(
+        store.clone(),
+        |step| matches!(step, Step::Get(path) if *path == entry(1)),
+        move || {
+            let below = below.clone();
+            async move {
+                log(&below).checkpoint(3).await.unwrap();
+                for version in 0..3 {
+                    below.delete(&entry(version)).await.unwrap();
+                }
+            }
+            .boxed()
+        },
+    ));
+    assert_eq!(log(&slow).state("app").await.unwrap().map(|s| s.version()), Some(3));
+    assert_eq!(publish(&log(&slow), "app", 4).await.unwrap(), Published::Committed { version: 4 });
+}

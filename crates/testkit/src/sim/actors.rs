@@ -68,12 +68,19 @@ pub(super) async fn vacuum(world: &World, store: &Store, resolver: &Resolver, re
             };
             dead.push((name, file, Some(listed)));
         }
-        // 3: only now a fresh snapshot.
+        // 3: only now a fresh snapshot. What is settled is settled before it: what settles later may make its files live later.
+        let mut settled = BTreeMap::new();
+        for (_, file, _) in &dead {
+            let app = app_id(&file.chain);
+            if !settled.contains_key(&app) {
+                let carried = log.state(&app).await?.and_then(|s| s.txn()).and_then(TxnVersion::key);
+                settled.insert(app, carried.map(|k| k.batch));
+            }
+        }
         let live = self::live(&log).await?;
         // 4: what is not live, and void, not listed, or settled.
         for (name, file, listed) in dead {
-            let settled = log.state(&app_id(&file.chain)).await?.and_then(|s| s.txn()).and_then(TxnVersion::key);
-            let settled = settled.is_some_and(|k| k.batch >= file.key.batch);
+            let settled = settled.get(&app_id(&file.chain)).is_some_and(|batch| *batch >= Some(file.key.batch));
             if !live.contains(&name) && (listed == Some(false) || settled) {
                 store.delete(&log.data_path(&name)).await?;
             }

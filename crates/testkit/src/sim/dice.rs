@@ -11,6 +11,7 @@ use std::hash::{Hash, Hasher};
 pub(super) struct Dice(u64);
 
 impl Dice {
+    #[cfg(test)]
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -101,6 +101,7 @@ pub(super) struct Weather {
 }
 
 impl Weather {
+    #[cfg(test)]
     pub(super) const CALM: Self = Self { refused: 0, answer_lost: 0, late: 0, dies: 0, paused: 0, stale: 0, slow: 0 };
 
     pub(super) fn of(dice: &mut Dice) -> Self {
@@ -131,7 +132,7 @@ pub(super) struct Fate {
 /// The fate of an operation; `may_die`: whether the process may still die.
 pub(super) fn fate(seed: u64, site: &Site, weather: &Weather, may_die: bool) -> Fate {
     let mut dice = Dice::of(seed, site);
-    let mut way = |dice: &mut Dice| {
+    let way = |dice: &mut Dice| {
         let slow = dice.thousandths(weather.slow);
         Duration::from_micros(if slow { dice.between(20_000, 3_000_000) } else { dice.between(500, 15_000) })
     };

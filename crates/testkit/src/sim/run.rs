@@ -98,6 +98,9 @@ impl Stage {
                 Err(panicked) => return Some(format!("a panic: {panicked}")),
             }
         }
+        let last_ms = self.plan.files.iter().map(|f| f.comes_ms).max().unwrap_or(0);
+        let rest = Duration::from_millis(last_ms + 1).saturating_sub(Duration::from_nanos(self.world.now()));
+        self.world.wait(None, rest, 0).await;
         self.settled().await.err()
     }
 
