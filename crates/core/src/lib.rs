@@ -20,8 +20,8 @@ pub use dataset::{
     BatchLimits, Dataset, DatasetName, Durability, Field, FileFormat, FileSource, Identity, Layout, OnErase, Source, TakenPolicy,
     TimeUnit,
 };
-pub use error::{Error, Kind, Result};
-pub use names::{ChainFile, DataFile, NameError, Namespace, Resolver, TableName, app_id, data_file, parse_data_file};
+pub use error::{Error, Kind, Result, TextError};
+pub use names::{ChainFile, DataFile, Namespace, Resolver, TableName, app_id, data_file, parse_data_file};
 pub use position::{FileCursor, FileRange, FileStamp, Range};
 pub use project::{INIT_TEMPLATE, KafkaSettings, Place, Problem, Project, ProjectErrors, Warning, project_schema};
 pub use record::{
@@ -33,4 +33,4 @@ pub use taken::{
     TakenFiles, cover_segments, decode_segment, encode_segment, is_looked_at, names_in_segment_of, plan_files, plan_segment,
 };
 pub use types::{DataType, StructField, TypeParseError};
-pub use units::{UnitError, format_duration, format_size, parse_duration, parse_size};
+pub use units::{format_duration, format_size, parse_duration, parse_size};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchRecord, BatchSpan, ChainFile, ChainId, DoneMark, Error, Kind, RECORD_FORMAT, RecordBody,
-    Resolver, Result,
+    Attempt, BatchKey, BatchNumber, BatchRecord, BatchSpan, ChainFile, ChainId, DoneMark, Error, Kind, RECORD_FORMAT, Resolver,
+    Result,
 };
 use bytes::Bytes;
 use object_store::path::Path;
@@ -65,7 +65,7 @@ impl ChainStore {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn listing(&self) -> Result<ChainListing> {
-        let directory = Path::from(self.resolver.chain_dir(self.chain.job, &self.chain.dataset, self.chain.shard));
+        let directory = Path::from(self.resolver.chain_dir(&self.chain));
         let mut listing = ChainListing::default();
         for found in self.store.list(&directory, None).await? {
             match found.path.filename().and_then(ChainFile::parse) {
@@ -84,13 +84,18 @@ impl ChainStore {
         Ok(listing)
     }
 
-    /// The record at `key`. One that a former incarnation of the namespace left there is void: its files are gone.
+    /// The record at `key`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if it cannot be read, [`Kind::Unsupported`] if a newer program wrote it.
+    /// [`Kind::Corrupt`] if it cannot be read or is another chain's, [`Kind::Unsupported`] if a newer program wrote it.
     pub async fn record(&self, key: BatchKey) -> Result<Option<BatchRecord>> {
-        let record: Option<BatchRecord> = self.read(&self.resolver.record(&self.chain, key)).await?;
-        Ok(record.map(|r| if r.chain == self.chain { r } else { BatchRecord { body: RecordBody::Void, ..r } }))
+        let path = self.resolver.record(&self.chain, key);
+        let record: Option<BatchRecord> = self.read(&path).await?;
+        if record.as_ref().is_some_and(|r| r.chain != self.chain || r.key() != key) {
+            return Err(Error::new(Kind::Corrupt, format!("{path} holds the record of another batch"))
+                .hint("it was copied there: restore _alluvium/chains from a backup of the storage"));
+        }
+        Ok(record)
     }
 
     /// The mark that `batch` is finished.

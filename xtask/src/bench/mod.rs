@@ -207,7 +207,7 @@ datasets:
 
 /// Builds the release binary and says where it is.
 fn build_release(target: &Path) -> io::Result<PathBuf> {
-    let status = Command::new(steps::cargo())
+    let status = steps::cargo()
         .args(["build", "--release", "--package", "alluvium", "--target-dir"])
         .arg(target)
         .current_dir(steps::root())

@@ -41,6 +41,11 @@ impl Site {
         fs::rename(unfinished, path).unwrap();
     }
 
+    /// The directory of a dataset's ingest chain.
+    pub fn chain(&self, dataset: &str) -> PathBuf {
+        only_entry(&self.path("lake/default/_alluvium/chains")).join(format!("ingest/{dataset}/0"))
+    }
+
     /// The program, to be run in this project; `ALLUVIUM_TEST_PROGRAM` names another build of it, a release say.
     pub fn command(&self, args: &[&str]) -> Command {
         let program = std::env::var_os("ALLUVIUM_TEST_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_alluvium").into());
@@ -140,4 +145,12 @@ pub fn test_data(folder: &str) -> Option<PathBuf> {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// The only thing in a directory: that of chains holds one for each life of the namespace.
+pub fn only_entry(directory: &Path) -> PathBuf {
+    let mut entries = fs::read_dir(directory).unwrap();
+    let entry = entries.next().unwrap().unwrap().path();
+    assert!(entries.next().is_none(), "{} holds more than one", directory.display());
+    entry
 }

@@ -52,6 +52,8 @@ pub(super) struct Ingest<'a> {
     /// What is still to be taken; `None` before the first listing.
     pub(super) queue: Option<VecDeque<FoundFile>>,
     prepared: bool,
+    /// The newest batch whose files this process has moved or deleted, if the project file says so.
+    acted_up_to: BatchNumber,
     /// This round has begun to finish a batch: what has changed in the chain since may be our own doing.
     finishing: bool,
     watch: LeaseWatch,
@@ -149,6 +151,7 @@ impl<'a> Ingest<'a> {
             taken: Taken::new(),
             queue: None,
             prepared: false,
+            acted_up_to: BatchNumber(0),
             finishing: false,
             watch: LeaseWatch::new(&engine.store, &engine.resolver, &lease_name(dataset), engine.project.lease_ttl),
             lease: None,
@@ -222,7 +225,7 @@ impl<'a> Ingest<'a> {
         match self.finishing(true).finish(&record).await? {
             Finished::Done(mark) => {
                 if let RecordBody::Intent(recorded) = &record.body {
-                    self.finishing(true).after(&self.inbox, &recorded.range).await?;
+                    self.after(newest.batch, &recorded.range).await?;
                 }
                 Ok(Round::Batch(mark.outcome))
             }
@@ -273,9 +276,16 @@ impl<'a> Ingest<'a> {
             return Ok(Round::Again);
         };
         if let RecordBody::Intent(recorded) = &record.body {
-            self.finishing(false).after(&self.inbox, &recorded.range).await?;
+            self.after(record.batch, &recorded.range).await?;
         }
         Ok(Round::Batch(mark.outcome))
+    }
+
+    /// Moves or deletes what a finished batch has taken, as the project file says.
+    async fn after(&mut self, batch: BatchNumber, range: &Range) -> Result<()> {
+        self.finishing(true).after(&self.inbox, range).await?;
+        self.acted_up_to = batch;
+        Ok(())
     }
 
     /// Makes the table, or lets it follow the declaration, once a run.
@@ -303,9 +313,11 @@ impl<'a> Ingest<'a> {
         let first = !self.prepared;
         if finished > self.taken.up_to || first {
             self.taken.catch_up(&self.chain, listing, finished).await?;
-            if first && let Some(range) = self.last_range(listing, finished).await? {
-                // A process that died after its last batch may have left the batch's files where they were.
-                self.finishing(true).after(&self.inbox, &range).await?;
+            // A process that died after its last batch may have left the batch's files where they were.
+            if finished > self.acted_up_to
+                && let Some(range) = self.last_range(listing, finished).await?
+            {
+                self.after(finished, &range).await?;
             }
             self.taken.fold(&self.chain, listing).await?;
             if let Some(queue) = &mut self.queue {

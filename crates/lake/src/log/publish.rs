@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use alluvium_core::{AddedFile, BatchKey, Error, Kind, Result, TxnVersion};
+use alluvium_core::{AddedFile, BatchKey, Error, Incarnation, Kind, Result, TxnVersion};
 use bytes::Bytes;
 use serde_json::json;
 
@@ -22,6 +22,8 @@ const CHECKPOINT_INTERVAL: u64 = 100;
 pub struct Commit<'a> {
     /// The chain's application id.
     pub app_id: &'a str,
+    /// The life of the namespace that the chain and the table belong to.
+    pub incarnation: &'a Incarnation,
     /// The batch and attempt.
     pub key: BatchKey,
     /// Files to add.
@@ -30,6 +32,8 @@ pub struct Commit<'a> {
     pub removes: &'a [String],
     /// Whether this is the chain's deciding table, where every batch commits, so that none may be missing before this one.
     pub decides: bool,
+    /// Whether somebody may have tried before: then files that are live already count as carried, and are not added again.
+    pub resumed: bool,
     /// The time to write into the log, in milliseconds since 1970.
     pub now_ms: i64,
 }
@@ -65,7 +69,8 @@ impl DeltaLog {
     /// repeated, by this or any other process.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if there is no table, [`Kind::Corrupt`] if the log lacks the batch before this one,
+    /// [`Kind::NotFound`] if there is no table, [`Kind::Fenced`] if it is another incarnation's, [`Kind::Corrupt`] if the log
+    /// lacks the batch before this one,
     /// [`Kind::Unsupported`] if the table was upgraded, [`Kind::Unavailable`] if the store failed or every race was lost.
     ///
     /// # Cancel safety
@@ -78,11 +83,13 @@ impl DeltaLog {
                 return Ok(settled);
             }
             state.check_protocol(&table)?;
+            state.check_incarnation(commit.incarnation, &table)?;
             if let Some(missing) = self.first_not_live(commit.removes, state.version).await? {
                 return Ok(Published::Refused { missing });
             }
             let target = state.version + 1;
-            let put = self.store().put_new(&self.entry_path(target), commit_bytes(commit)).await?;
+            let adds = self.not_carried(commit, state.version).await?;
+            let put = self.store().put_new(&self.entry_path(target), commit_bytes(commit, &adds)).await?;
             // Whatever the answer: what counts is what a fresh listing shows from this version on.
             let names = self.names(Some(state.version)).await?;
             let seen: Vec<u64> = names.iter().filter_map(|name| entry_version(name)).collect();
@@ -148,6 +155,15 @@ impl DeltaLog {
         Ok(removes.iter().find(|r| !live.contains(*r)).cloned())
     }
 
+    /// The files that the commit still has to add: an add of a path that is live already means carried.
+    async fn not_carried<'a>(&self, commit: &Commit<'a>, version: u64) -> Result<Vec<&'a AddedFile>> {
+        if !commit.resumed || commit.adds.is_empty() {
+            return Ok(commit.adds.iter().collect());
+        }
+        let live: HashSet<String> = self.live_files(Some(version)).await?.into_iter().map(|f| f.path).collect();
+        Ok(commit.adds.iter().filter(|add| !live.contains(&add.path)).collect())
+    }
+
     async fn checkpoint_if_due(&self, version: u64) {
         if !version.is_multiple_of(CHECKPOINT_INTERVAL) {
             return;
@@ -179,7 +195,7 @@ fn settled(state: &TableState, commit: &Commit<'_>, table: &str) -> Result<Optio
     }
 }
 
-fn commit_bytes(commit: &Commit<'_>) -> Bytes {
+fn commit_bytes(commit: &Commit<'_>, adds: &[&AddedFile]) -> Bytes {
     let blind_append = commit.removes.is_empty();
     let id = uuid::Uuid::new_v4().to_string();
     let mut text = CommitText::new(commit.now_ms, "WRITE", json!({ "mode": "Append" }), blind_append, &id);
@@ -187,7 +203,7 @@ fn commit_bytes(commit: &Commit<'_>) -> Bytes {
     for path in commit.removes {
         text.remove(path, commit.now_ms);
     }
-    for file in commit.adds {
+    for file in adds {
         text.add(file);
     }
     text.into_bytes()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use alluvium_core::{Column, Error, Kind, Result, TableSpec, TxnVersion};
+use alluvium_core::{Column, Error, Incarnation, Kind, Result, TableSpec, TxnVersion};
 use delta_kernel::snapshot::Snapshot;
 use serde_json::Value;
 
@@ -85,6 +85,15 @@ impl TableState {
             return refused("delta.columnMapping.mode set");
         }
         Ok(())
+    }
+
+    /// Whether the table was made in that life of the namespace.
+    pub(super) fn check_incarnation(&self, incarnation: &Incarnation, table: &str) -> Result<()> {
+        if self.property("incarnation") == Some(&incarnation.0) {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Fenced, format!("table {table} is not the one this process began with"))
+            .hint("the namespace was deleted and made again meanwhile, or the table replaced: run again"))
     }
 
     /// The columns as the log has them: name, Delta's JSON of the type, nullable.
