@@ -22,7 +22,7 @@ pub use namespace::{
     NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace, open_or_create_namespace,
 };
 pub use read::TableContents;
-pub use records::{ChainListing, ChainStore};
+pub use records::{ChainListing, ChainStore, RecordedRange};
 pub use schema::{arrow_schema, arrow_type};
 pub use stage::{Arranged, StageSettings, Stager, Sweep};
 pub use store::{Found, PutNew, Store};

@@ -1,10 +1,10 @@
 //! What a chain has taken from its source so far, and where it goes on.
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchSpan, ChainFile, Error, FileRange, Kind, Range, RecordBody, Recorded, Result, Segment,
-    StoredSegment, TakenFiles, cover_segments, decode_segment, encode_segment, plan_segment,
+    BatchKey, BatchNumber, BatchSpan, ChainFile, Error, FileRange, Kind, Range, Result, Segment, StoredSegment, TakenFiles,
+    cover_segments, decode_segment, encode_segment, plan_segment,
 };
-use alluvium_lake::{ChainListing, ChainStore};
+use alluvium_lake::{ChainListing, ChainStore, RecordedRange};
 use bytes::Bytes;
 
 /// Finished batches whose records are kept although a segment has their names.
@@ -75,7 +75,7 @@ impl Taken {
                 || (folded.0 + 1..=newest.0).any(|batch| !listing.records.contains_key(&BatchNumber(batch))))
     }
 
-    fn note(&mut self, recorded: &Recorded) {
+    fn note(&mut self, recorded: &RecordedRange) {
         if let Range::Files(files) = &recorded.range {
             self.files.insert_batch(files.iter().map(|f| (f.path.as_str(), f.stamp)));
             self.names_since_segment += files.len() as u64;
@@ -125,12 +125,10 @@ impl Taken {
 }
 
 /// What some attempt at the batch recorded; all attempts have the same range.
-pub(super) async fn range_of(chain: &ChainStore, listing: &ChainListing, batch: BatchNumber) -> Result<Recorded> {
+pub(super) async fn range_of(chain: &ChainStore, listing: &ChainListing, batch: BatchNumber) -> Result<RecordedRange> {
     for attempt in listing.records.get(&batch).into_iter().flatten() {
-        if let Some(record) = chain.record(BatchKey { batch, attempt: *attempt }).await?
-            && let RecordBody::Intent(recorded) = record.body
-        {
-            return Ok(*recorded);
+        if let Some(recorded) = chain.recorded_range(BatchKey { batch, attempt: *attempt }).await? {
+            return Ok(recorded);
         }
     }
     Err(Error::new(Kind::Corrupt, format!("the record of batch {batch} of {} is gone", chain.chain().dataset))

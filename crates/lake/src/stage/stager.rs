@@ -1,6 +1,5 @@
 //! Puts encoded files where their batch's record will name them.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::encode::{EncodedFile, Encoder, Order};
-use super::group::{self, Arranged, Partition, expand};
+use super::group::{self, Arranged, Counts, Partition, expand};
 use super::statistics::statistics;
 use crate::log::DeltaLog;
 use crate::store::PutNew;
@@ -70,13 +69,8 @@ pub struct Stager {
     next_file: Arc<AtomicU32>,
     runtime: Handle,
     permits: Arc<Semaphore>,
-    staged: Mutex<Staged>,
-}
-
-#[derive(Debug, Default)]
-struct Staged {
-    puts: Vec<JoinHandle<Result<AddedFile>>>,
-    counts: HashMap<(String, i32), u64>,
+    puts: Mutex<Vec<JoinHandle<Result<AddedFile>>>>,
+    counts: Mutex<Counts>,
 }
 
 impl Stager {
@@ -92,17 +86,21 @@ impl Stager {
             writer: uuid::Uuid::new_v4().simple().to_string(),
             next_file: Arc::default(),
             runtime: Handle::current(),
-            staged: Mutex::default(),
+            puts: Mutex::default(),
+            counts: Mutex::default(),
         }
     }
 
-    /// Orders a batch, which has all columns of the table, by partition. May be called from many threads; best where the batch was
-    /// just made.
+    /// Orders a batch, which has all columns of the table, by partition, and counts its rows: it must be staged, or the attempt
+    /// dropped. May be called from many threads; best where the batch was just made.
     ///
     /// # Errors
     /// [`Kind::Internal`] if the batch lacks a column.
     pub fn arrange(&self, batch: RecordBatch) -> Result<Arranged> {
-        group::arrange(batch, &self.spec.partition_by, self.settings.org.as_deref())
+        if let Some(org) = &self.settings.org {
+            group::count(&batch, org, &self.counts)?;
+        }
+        group::arrange(batch, &self.spec.partition_by)
     }
 
     /// Arranges and stages `batches`; see [`Stager::stage_arranged`].
@@ -126,15 +124,9 @@ impl Stager {
             return Ok(None);
         }
         let (mut batches, mut parts) = (Vec::with_capacity(arranged.len()), Vec::with_capacity(arranged.len()));
-        {
-            let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
-            for Arranged { rows, parts: of_batch, counts } in arranged {
-                for (key, rows) in counts {
-                    *staged.counts.entry(key).or_default() += rows;
-                }
-                batches.push(rows);
-                parts.push(of_batch);
-            }
+        for Arranged { rows, parts: of_batch } in arranged {
+            batches.push(rows);
+            parts.push(of_batch);
         }
         let row_bytes = batches.iter().map(RecordBatch::get_array_memory_size).sum::<usize>() / rows;
         // Large partitions one by one, their columns on all cores; small ones on all cores, column by column. Never one inside the
@@ -151,11 +143,11 @@ impl Stager {
     }
 
     fn encode(&self, batches: &[RecordBatch], partition: Partition, row_bytes: usize, columns_in_parallel: bool) -> Result<()> {
+        let values = partition.values(batches, &self.spec.partition_by)?;
         let order = match self.cluster(batches, &partition)? {
             Some(rows) => Order::Rows(rows),
             None => Order::Runs(partition.runs),
         };
-        let values = partition.values;
         self.encoder.encode(batches, order, row_bytes, columns_in_parallel, |file| self.put(&values, file))
     }
 
@@ -205,7 +197,7 @@ impl Stager {
                 }
             }
         });
-        self.staged.lock().unwrap_or_else(PoisonError::into_inner).puts.push(put);
+        self.puts.lock().unwrap_or_else(PoisonError::into_inner).push(put);
         Ok(())
     }
 
@@ -221,15 +213,16 @@ impl Stager {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed; then the attempt is of no use, and what was staged is swept by vacuum.
     pub async fn finish(self) -> Result<(TableFiles, Vec<DatePartitionCount>)> {
-        let staged = self.staged.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let mut adds = Vec::with_capacity(staged.puts.len());
-        for put in staged.puts {
+        let puts = self.puts.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut adds = Vec::with_capacity(puts.len());
+        for put in puts {
             adds.push(put.await.map_err(|e| Error::new(Kind::Internal, "staging a file").source(e))??);
         }
         adds.sort_by(|a, b| a.path.cmp(&b.path));
         if !adds.is_empty() {
             self.log.store().sync_staged().await?;
         }
-        Ok((TableFiles { adds, removes: Vec::new() }, group::sorted_counts(staged.counts)))
+        let counts = self.counts.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok((TableFiles { adds, removes: Vec::new() }, counts.sorted()))
     }
 }
