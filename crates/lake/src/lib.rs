@@ -25,4 +25,4 @@ pub use read::TableContents;
 pub use records::{ChainListing, ChainStore, RecordedRange};
 pub use schema::{arrow_schema, arrow_type};
 pub use stage::{Arranged, StageSettings, Stager, Sweep};
-pub use store::{Found, PutNew, Store};
+pub use store::{Found, Location, PutNew, STORE_PROOF_FORMAT, Store, store_error};

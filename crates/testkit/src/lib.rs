@@ -11,6 +11,7 @@ mod clock;
 mod fault;
 mod lab;
 mod pause;
+mod server;
 mod table;
 mod tree;
 
@@ -20,5 +21,6 @@ pub use clock::StepClock;
 pub use fault::{Fault, FaultStore, Injected, Put, PutKind, injected};
 pub use lab::{Lab, Listener};
 pub use pause::{PauseStore, Step};
+pub use server::{Outcome, Proxy, Request, StoreKind, TestStore};
 pub use table::{Add, LogEntry, Row, TableReader};
 pub use tree::copy_tree;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::data_file::{batch_key, number};
 use super::{Namespace, TableName};
 use crate::chain::{BatchKey, BatchNumber, ChainId, Job};
@@ -68,6 +70,19 @@ impl Resolver {
     #[must_use]
     pub fn deleting_mark(&self) -> String {
         format!("{}/deleting.json", self.memory_dir())
+    }
+
+    /// The file that says that a store of this identity was proved to refuse puts over what is there:
+    /// `<ns>/_alluvium/stores/<hash of the identity, 16 hexadecimal digits>.json`.
+    #[must_use]
+    pub fn store_proof(&self, identity: &str) -> String {
+        format!("{}/stores/{:016x}.json", self.memory_dir(), xxh3_64(identity.as_bytes()))
+    }
+
+    /// An object that such a proof puts and deletes: `<ns>/_alluvium/stores/probe-<id>`.
+    #[must_use]
+    pub fn store_probe(&self, id: &str) -> String {
+        format!("{}/stores/probe-{id}", self.memory_dir())
     }
 
     /// A table's directory: `<ns>/<table>`.

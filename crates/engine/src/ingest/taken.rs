@@ -15,6 +15,8 @@ const RECORDS_KEPT: u64 = 64;
 pub(super) struct Taken {
     pub(super) files: TakenFiles,
     pub(super) partial: Option<FileRange>,
+    /// The name that sorts last of those the newest batch took.
+    pub(super) newest_name: Option<String>,
     /// The batch up to which this is known; 0 before the first.
     pub(super) up_to: BatchNumber,
     /// The names since the last stored segment.
@@ -29,6 +31,7 @@ impl Taken {
         Self {
             files: TakenFiles::new(),
             partial: None,
+            newest_name: None,
             up_to: BatchNumber(0),
             names_since_segment: 0,
             segments: Vec::new(),
@@ -58,10 +61,12 @@ impl Taken {
             self.note(&recorded);
         }
         if newest > self.up_to {
-            self.partial = match range_of(chain, listing, newest).await?.range {
-                Range::Files(files) => files.into_iter().next_back().filter(|f| f.to.is_some()),
-                Range::DeadLetters { .. } => None,
+            let files = match range_of(chain, listing, newest).await?.range {
+                Range::Files(files) => files,
+                Range::DeadLetters { .. } => Vec::new(),
             };
+            self.newest_name = files.iter().map(|f| &f.path).max().cloned();
+            self.partial = files.into_iter().next_back().filter(|f| f.to.is_some());
             self.up_to = newest;
         }
         Ok(())

@@ -3,11 +3,13 @@
 mod actions;
 mod create;
 mod files;
+mod known;
 mod publish;
 mod state;
 mod table;
 
 pub use files::LiveFile;
+pub(crate) use known::KnownStates;
 pub use publish::{Commit, Published};
 pub use state::TableState;
 pub use table::DeltaLog;

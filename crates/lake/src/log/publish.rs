@@ -77,7 +77,11 @@ impl DeltaLog {
     /// Cancelled anywhere, the batch is in the log once or not at all; publish it again.
     pub async fn publish(&self, commit: &Commit<'_>) -> Result<Published> {
         let table = self.root().to_string();
-        let mut state = self.existing_state(commit.app_id).await?;
+        let mut state = match self.known_state(commit.app_id) {
+            // What this process saw last may be old, so nothing is concluded from it but what to try first.
+            Some(known) if matches!(settled(&known, commit, &table), Ok(None)) && known.check_protocol(&table).is_ok() => known,
+            _ => self.existing_state(commit.app_id).await?,
+        };
         for round in 0..MAX_TRIES {
             if let Some(settled) = settled(&state, commit, &table)? {
                 return Ok(settled);
@@ -90,18 +94,22 @@ impl DeltaLog {
             let target = state.version + 1;
             let adds = self.not_carried(commit, state.version).await?;
             let put = self.store().put_new(&self.entry_path(target), commit_bytes(commit, &adds)).await?;
-            // Whatever the answer: what counts is what a fresh listing shows from this version on.
-            let names = self.names(Some(state.version)).await?;
-            let seen: Vec<u64> = names.iter().filter_map(|name| entry_version(name)).collect();
-            if put == PutNew::Created && seen == [target] && names.len() == 1 {
+            // Whatever the answer: what counts is what a fresh listing shows from the version on that was committed onto.
+            let after = self.after(state.version).await?;
+            let seen: Vec<u64> = after.names.iter().filter_map(|name| entry_version(name)).collect();
+            if put == PutNew::Created && after.base_stands && seen == [target] && after.names.len() == 1 {
+                state.version = target;
+                state.txn = Some(TxnVersion::from(commit.key).0);
+                self.remember(&state);
                 self.checkpoint_if_due(target).await;
                 return Ok(Published::Committed { version: target });
             }
-            state = if put == PutNew::Exists && contiguous(&seen, target) {
+            state = if put == PutNew::Exists && after.base_stands && contiguous(&seen, target) {
                 self.advanced(state, &seen).await?
             } else {
-                // Our name is there and others too (a checkpoint is enough: cleanup may have left nothing else), or it is not:
-                // only a read from the newest checkpoint tells whether the name was free because it had been cleaned up.
+                // Our name is there and others too (a checkpoint is enough: cleanup may have left nothing else), or it is not, or the
+                // version below it is gone: only a read from the newest checkpoint tells whether the name was free because it had
+                // been cleaned up.
                 let fresh = self.existing_state(commit.app_id).await?;
                 if fresh.txn() == Some(TxnVersion::from(commit.key)) && put == PutNew::Created {
                     // Another process may have published the same record, and ours stand where nobody sees it.
@@ -130,6 +138,15 @@ impl DeltaLog {
         }
         Err(Error::new(Kind::Corrupt, format!("table {}: the log entry of batch {key} is gone", self.root()))
             .hint("log entries were removed before their batch was finished; restore them from a backup"))
+    }
+
+    /// What belongs to versions above `version`, and whether that one still stands there, as an entry or a checkpoint.
+    async fn after(&self, version: u64) -> Result<After> {
+        let mut names = self.names(version.checked_sub(1)).await?;
+        let base = format!("{version:020}");
+        let base_stands = names.iter().filter_map(|name| name.strip_prefix(&base)).any(|rest| rest == ".json" || rest.starts_with(".checkpoint"));
+        names.retain(|name| name[..base.len()] > base[..]);
+        Ok(After { base_stands, names })
     }
 
     /// The state of a table that must be there.
@@ -172,6 +189,13 @@ impl DeltaLog {
             tracing::warn!(table = %self.root(), version, error = %error.chain_text(), "could not write a checkpoint; the log is longer to read, nothing is lost");
         }
     }
+}
+
+/// A listing of a log from one version on.
+struct After {
+    base_stands: bool,
+    /// What belongs to later versions.
+    names: Vec<String>,
 }
 
 /// What the state already settles about a batch. Settled is `>=`, never `==`.
