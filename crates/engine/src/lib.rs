@@ -12,12 +12,13 @@ mod read;
 mod source;
 
 pub use engine::{Clock, Engine, EngineSettings, Stop, SystemClock};
-pub use ingest::{DeadLetter, DeadLetterList, Mode, RunSummary, SourcePosition};
+pub use ingest::{DeadLetter, DeadLetterList, IngestOptions, Mode, RunSummary, SourcePosition};
 pub use observe::{BatchReport, Observer, Silent};
 pub use read::{
     ChainStatus, DatasetStatus, LastBatch, QueryRows, RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport,
     TablesReport,
 };
+pub use source::{Broker, Polled, RdBroker, Reader, ReaderSettings, Record, TopicFacts, Watermarks};
 pub use source::{
     Chunk, Decoded, Decoder, FileFault, FileSet, Input, ListingNotes, MAX_RECORD_BYTES, Opened, OpenedFile, Refused, Removal,
     Splitter, UnusableName, decoded_schema,

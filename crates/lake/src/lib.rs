@@ -12,6 +12,7 @@ mod process;
 mod read;
 mod records;
 mod schema;
+mod sources;
 mod stage;
 mod store;
 mod unescape;
@@ -24,5 +25,6 @@ pub use namespace::{
 pub use read::TableContents;
 pub use records::{ChainListing, ChainStore};
 pub use schema::{arrow_schema, arrow_type};
+pub use sources::{fix_source_shards, source_shards};
 pub use stage::{Arranged, StageSettings, Stager, Sweep};
 pub use store::{Found, PutNew, Store};
