@@ -12,7 +12,9 @@ mod read;
 mod source;
 
 pub use engine::{Clock, Engine, EngineSettings, Stop, SystemClock};
-pub use ingest::{DeadLetter, DeadLetterList, IngestOptions, Mode, RunSummary, SourcePosition};
+pub use ingest::{
+    DeadLetter, DeadLetterList, FilePosition, IngestOptions, Mode, PartitionPosition, RunSummary, SourcePosition, TopicPosition,
+};
 pub use observe::{BatchReport, Observer, Silent};
 pub use read::{
     ChainStatus, DatasetStatus, LastBatch, QueryRows, RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport,

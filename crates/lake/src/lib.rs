@@ -12,6 +12,7 @@ mod process;
 mod read;
 mod records;
 mod schema;
+mod seats;
 mod sources;
 mod stage;
 mod store;
@@ -25,6 +26,7 @@ pub use namespace::{
 pub use read::TableContents;
 pub use records::{ChainListing, ChainStore};
 pub use schema::{arrow_schema, arrow_type};
+pub use seats::{Seats, Share};
 pub use sources::{fix_source_shards, source_shards};
 pub use stage::{Arranged, StageSettings, Stager, Sweep};
 pub use store::{Found, PutNew, Store};

@@ -15,11 +15,13 @@ mod read;
 mod read_files;
 mod replay;
 mod run;
+mod spread;
 mod stage;
 mod taken;
 mod work;
 
 pub use letters::{DeadLetter, DeadLetterList};
-pub use position::SourcePosition;
+pub use kafka::{PartitionPosition, TopicPosition};
+pub use position::{FilePosition, SourcePosition};
 pub(crate) use run::{lease_name, shard_lease_name};
 pub use run::{IngestOptions, Mode, RunSummary};

@@ -21,7 +21,7 @@ use crate::source::{Chunk, Decoded, Decoder, Refused};
 pub(super) const MAX_CHUNK_BYTES: u64 = 4 << 20;
 
 /// Where the chunks of a batch come from. It knows the batch's limits and ends at the first of them.
-pub(super) trait Feed {
+pub(super) trait Feed: Send {
     /// The next chunk, of about `chunk_bytes` at most. Faults of the source that are no error go to `refused`.
     fn next(&mut self, chunk_bytes: u64, refused: &mut DeadLetters) -> Result<Fed>;
 }

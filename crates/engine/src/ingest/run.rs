@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::backlog::Inbox;
 use super::files::FileIntake;
 use super::kafka::{KafkaIntake, Opening};
+use super::spread::Spread;
 use super::work::{ChainWork, Resumed};
 use crate::engine::Engine;
 
@@ -82,6 +83,8 @@ struct Ingest<'a> {
     intake: Intake,
     watch: LeaseWatch,
     lease: Option<Lease>,
+    /// How the dataset's shards are shared, if it has several.
+    spread: Option<Spread>,
 }
 
 /// The source of a chain.
@@ -139,8 +142,9 @@ impl Engine {
                 Task::Chain(ingest) => ingest.turn().await,
                 Task::Open(opening) => match opening.turn().await {
                     Ok(Some(intakes)) => {
+                        let spread = Spread::new(self, turn.dataset, u32::try_from(intakes.len()).unwrap_or(u32::MAX));
                         let chain = |intake: KafkaIntake| {
-                            let ingest = Ingest::of_kafka(self, turn.dataset, &incarnation, intake);
+                            let ingest = Ingest::of_kafka(self, turn.dataset, &incarnation, intake, spread.clone());
                             let work = Task::Chain(Box::new(ingest));
                             Turn { dataset: turn.dataset, work, rests_until: Instant::now() }
                         };
@@ -158,7 +162,7 @@ impl Engine {
                     if options.mode == Mode::Once { None } else { Some(Duration::ZERO) }
                 }
                 Ok(Round::Again) => Some(Duration::ZERO),
-                Ok(Round::Waiting) => Some(LEASE_INTERVAL),
+                Ok(Round::Waiting) => Some(turn.work.wait_interval()),
                 Ok(Round::Away) => Some(BROKER_INTERVAL),
                 Ok(Round::Idle) if options.mode == Mode::Follow => Some(turn.work.idle()),
                 Ok(Round::Idle | Round::Stopped) => None,
@@ -209,6 +213,14 @@ impl Task<'_> {
         }
     }
 
+    /// How long to wait before looking again at a lease that another process has.
+    fn wait_interval(&self) -> Duration {
+        match self {
+            Self::Chain(ingest) => ingest.spread.as_ref().map_or(LEASE_INTERVAL, |spread| spread.look_interval),
+            Self::Open(_) => LEASE_INTERVAL,
+        }
+    }
+
     async fn release(self) {
         if let Self::Chain(ingest) = self {
             ingest.release().await;
@@ -222,10 +234,11 @@ impl<'a> Ingest<'a> {
         Ok(Self::new(engine, dataset, incarnation, Shard::WHOLE, intake, &lease_name(dataset)))
     }
 
-    fn of_kafka(engine: &'a Engine, dataset: &'a Dataset, incarnation: &Incarnation, intake: KafkaIntake) -> Self {
+    fn of_kafka(engine: &'a Engine, dataset: &'a Dataset, incarnation: &Incarnation, intake: KafkaIntake, spread: Spread) -> Self {
         let shard = intake.shard();
         let name = shard_lease_name(dataset, shard);
-        Self::new(engine, dataset, incarnation, shard, Intake::Kafka(Box::new(intake)), &name)
+        let ingest = Self::new(engine, dataset, incarnation, shard, Intake::Kafka(Box::new(intake)), &name);
+        Self { spread: Some(spread), ..ingest }
     }
 
     fn new(
@@ -238,24 +251,27 @@ impl<'a> Ingest<'a> {
     ) -> Self {
         let work = ChainWork::new(engine, dataset, incarnation, shard);
         let watch = LeaseWatch::new(&engine.store, &engine.resolver, lease, engine.project.lease_ttl);
-        Self { work, intake, watch, lease: None }
+        Self { work, intake, watch, lease: None, spread: None }
     }
 
     /// A round, if this process has the chain's lease or gets it.
     async fn turn(&mut self) -> Result<Round> {
-        match &self.lease {
-            Some(lease) if lease.is_lost() => {
-                return Err(Error::new(
-                    Kind::Fenced,
-                    format!("dataset {}: another process took over while this one stood still", self.work.dataset.name),
-                )
-                .hint("nothing is lost and nothing to do: the other process goes on"));
+        if self.lease.as_ref().is_some_and(Lease::is_lost) {
+            return Err(Error::new(
+                Kind::Fenced,
+                format!("dataset {}: another process took over while this one stood still", self.work.dataset.name),
+            )
+            .hint("nothing is lost and nothing to do: the other process goes on"));
+        }
+        if let Some(round) = self.share().await? {
+            return Ok(round);
+        }
+        if self.lease.is_none() {
+            let Some(lease) = self.watch.try_acquire().await? else { return self.wait().await };
+            self.lease = Some(lease);
+            if let Some(spread) = &self.spread {
+                spread.took().await;
             }
-            Some(_) => {}
-            None => match self.watch.try_acquire().await? {
-                Some(lease) => self.lease = Some(lease),
-                None => return Ok(Round::Waiting),
-            },
         }
         if let Intake::Kafka(kafka) = &mut self.intake
             && let Some(round) = kafka.look_before_round(&self.work)?
@@ -265,12 +281,54 @@ impl<'a> Ingest<'a> {
         self.round().await
     }
 
+    /// Gives the lease back, or does not ask for it, where other processes are to have it.
+    async fn share(&mut self) -> Result<Option<Round>> {
+        let Some(spread) = self.spread.clone() else { return Ok(None) };
+        let room = spread.room().await?;
+        match self.lease.take() {
+            Some(lease) if room < 0 => {
+                if let Intake::Kafka(kafka) = &mut self.intake {
+                    kafka.forget();
+                }
+                spread.gave().await;
+                lease.release().await?;
+                Ok(Some(Round::Waiting))
+            }
+            None if room <= 0 => {
+                // One that stands still is only known to do so if it is looked at.
+                let _who = self.watch.holder().await?;
+                self.wait().await.map(Some)
+            }
+            lease => {
+                self.lease = lease;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Another process has the lease; it may have done all there is to do.
+    async fn wait(&mut self) -> Result<Round> {
+        if let Intake::Kafka(kafka) = &mut self.intake
+            && kafka.is_done_elsewhere(&self.work).await?
+        {
+            return Ok(Round::Idle);
+        }
+        Ok(Round::Waiting)
+    }
+
     /// Lets the next go first. A lease that cannot be given back runs out by itself.
     async fn release(self) {
+        let held = self.lease.is_some();
         if let Some(lease) = self.lease
             && let Err(error) = lease.release().await
         {
             tracing::warn!(error = %error.chain_text(), "could not give back a lease");
+        }
+        if let Some(spread) = self.spread {
+            if held {
+                spread.gave().await;
+            }
+            spread.ended().await;
         }
     }
 

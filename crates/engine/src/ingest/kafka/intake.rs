@@ -83,6 +83,29 @@ impl KafkaIntake {
         self.gathering = None;
     }
 
+    /// Whether a run that is to end has nothing to do here, as the process that has the lease has come as far as the topic went
+    /// when this run began.
+    pub(in crate::ingest) async fn is_done_elsewhere(&mut self, work: &ChainWork<'_>) -> Result<bool> {
+        if self.options.mode == Mode::Follow {
+            return Ok(false);
+        }
+        if self.ends.is_none() {
+            let broker = work.engine.broker.as_ref();
+            match tokio::task::block_in_place(|| look(broker, &self.topic.name, self.shard, self.topic.shards)) {
+                Ok(look) => self.ends = Some(ends_of(&look)),
+                // Who has the lease waits for the broker, too.
+                Err(e) if e.kind() == Kind::Unavailable => return Ok(false),
+                Err(e) => return Err(e.context(format!("dataset {}", work.dataset.name))),
+            }
+        }
+        let listing = work.chain.listing().await?;
+        let Some(newest) = listing.newest().filter(|key| listing.done.contains(&key.batch)) else { return Ok(false) };
+        let Ok(Some(Range::Kafka(range))) = work.range_of(&listing, newest.batch).await else { return Ok(false) };
+        let at = KafkaPositions::after(&range);
+        let ends = self.ends.iter().flatten();
+        Ok(ends.into_iter().all(|(p, end)| at.partitions.get(p).is_some_and(|s| s.next >= *end)))
+    }
+
     /// Gathers what has come for a follower; a round if there is no reason yet to look at the chain.
     pub(in crate::ingest) fn look_before_round(&mut self, work: &ChainWork<'_>) -> Result<Option<Round>> {
         let clock = work.engine.clock.as_ref();
@@ -184,9 +207,8 @@ impl KafkaIntake {
         (look, starts): &(TopicLook, Option<BTreeMap<i32, Offset>>),
     ) -> Result<Option<Round>> {
         self.looks_at = Some(Instant::now() + LOOK_INTERVAL);
-        let ends = || look.watermarks.iter().map(|(p, (_, high))| (*p, *high)).collect();
         if self.options.mode == Mode::Follow || self.ends.is_none() {
-            self.ends = Some(ends());
+            self.ends = Some(ends_of(look));
         }
         let positions = self.at.as_mut().and_then(|at| at.positions.as_mut());
         let Some(positions) = positions else {
@@ -342,6 +364,11 @@ impl KafkaIntake {
     fn first_wanted(&self, standing: &KafkaStanding) -> Offset {
         standing.last.map_or(standing.next, |last| last.offset)
     }
+}
+
+/// Where each partition ends now.
+fn ends_of(look: &TopicLook) -> BTreeMap<i32, Offset> {
+    look.watermarks.iter().map(|(partition, (_, high))| (*partition, *high)).collect()
 }
 
 /// What the client of one shard may fetch ahead: all shards together a sixteenth of the budget.

@@ -11,6 +11,8 @@ mod gather;
 mod intake;
 mod look;
 mod opening;
+mod position;
 
 pub(super) use intake::KafkaIntake;
 pub(super) use opening::Opening;
+pub use position::{PartitionPosition, TopicPosition};

@@ -51,7 +51,7 @@ pub struct ReaderSettings<'a> {
 }
 
 /// Partitions of a topic that are being read. Records of one partition come in the order of their offsets; some may come again.
-pub trait Reader: Send {
+pub trait Reader: Send + Sync {
     /// Waits at most `wait` for something, hands it to `take`, and says whether there was something.
     ///
     /// # Errors

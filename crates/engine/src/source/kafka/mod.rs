@@ -10,6 +10,6 @@ mod client;
 mod messages;
 mod reader;
 
-pub use broker::{Broker, Offset, Polled, Reader, ReaderSettings, Record, TopicFacts, Watermarks};
+pub use broker::{Broker, Polled, Reader, ReaderSettings, Record, TopicFacts, Watermarks};
 pub use client::RdBroker;
 pub(crate) use messages::{Around, Message, Messages};
