@@ -129,7 +129,8 @@ impl KafkaIntake {
         key: BatchKey,
     ) -> Result<Round> {
         let round = self.try_next_batch(work, listing, key).await;
-        if !matches!(round, Ok(Round::Batch(_) | Round::Idle)) {
+        let doubtful = self.gathering.as_ref().is_some_and(Gathering::is_doubtful);
+        if !matches!(round, Ok(Round::Batch(_) | Round::Idle)) && !(round.is_ok() && doubtful) {
             // What was gathered belongs to no record: it is read again.
             self.gathering = None;
         }
@@ -302,7 +303,7 @@ impl KafkaIntake {
                 return Err(error.context(format!("dataset {name}")));
             }
             // With the reader kept, the next round looks at the cluster and finds out what it is.
-            return Ok(Round::Idle);
+            return Ok(if gathering.made_anew().is_empty() { Round::Away } else { Round::Again });
         }
         if self.options.mode != Mode::Follow {
             gathering.settle(ends);
