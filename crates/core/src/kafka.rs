@@ -122,9 +122,7 @@ impl KafkaPositions {
                 _ if u32::try_from(partition).is_ok_and(|p| p >= look.partitions) => gone(LossKind::Shrunk),
                 _ if other_topic => gone(LossKind::MadeAnew),
                 Some((_, high)) if from > *high => gone(LossKind::MadeAnew),
-                Some((low, _)) if from < *low => {
-                    Some(OffsetLoss { partition, from, to: Some(*low), how: LossKind::Expired })
-                }
+                Some((low, _)) if from < *low => Some(OffsetLoss { partition, from, to: Some(*low), how: LossKind::Expired }),
                 _ => None,
             }
         };
@@ -185,7 +183,10 @@ impl std::fmt::Display for OffsetLoss {
             (LossKind::Expired, Some(to)) => write!(f, "partition {partition}: offsets {from} to {} have expired", to.0 - 1),
             (LossKind::Expired, None) => write!(f, "partition {partition}: offsets from {from} on have expired"),
             (LossKind::MadeAnew, _) => {
-                write!(f, "partition {partition}: offsets from {from} on (the topic was made anew, or cut: other records stand there)")
+                write!(
+                    f,
+                    "partition {partition}: offsets from {from} on (the topic was made anew, or cut: other records stand there)"
+                )
             }
             (LossKind::Shrunk, _) => write!(f, "partition {partition}: offsets from {from} on (the partition is gone)"),
         }

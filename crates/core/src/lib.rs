@@ -19,12 +19,13 @@ mod units;
 pub use chain::{Attempt, BatchKey, BatchNumber, ChainId, Incarnation, Job, Shard, TxnVersion};
 pub use dataset::{
     BatchLimits, Dataset, DatasetName, Durability, Field, FileFormat, FileSource, Identity, KafkaSource, KafkaStart, Layout,
-    MessagePart,
-    OnErase, Source, TakenPolicy, TimeUnit, Tombstones,
+    MessagePart, OnErase, Source, TakenPolicy, TimeUnit, Tombstones,
 };
 pub use error::{Error, Kind, Result};
+pub use kafka::{
+    KafkaPositions, KafkaStanding, SHARDS_FORMAT, SourceShards, TopicLook, default_shards, loss_error, partitions_of,
+};
 pub use names::{ChainFile, DataFile, NameError, Namespace, Resolver, TableName, app_id, data_file, parse_data_file};
-pub use kafka::{KafkaPositions, KafkaStanding, SHARDS_FORMAT, SourceShards, TopicLook, default_shards, loss_error, partitions_of};
 pub use position::{
     FileCursor, FileRange, FileStamp, KafkaRange, LastTaken, LossKind, Offset, OffsetLoss, PartitionRange, Range,
 };

@@ -30,9 +30,9 @@ pub async fn fix_source_shards(
     let bytes = serde_json::to_vec(shards).map_err(|e| Error::new(Kind::Internal, "writing a source's shards").source(e))?;
     let path = resolver.source_file(dataset);
     let _what_stands_there_counts = store.put_new(&Path::from(path.as_str()), Bytes::from(bytes)).await?;
-    source_shards(store, resolver, dataset).await?.ok_or_else(|| {
-        Error::new(Kind::Unavailable, format!("{path} was written and is not there")).hint("run again")
-    })
+    source_shards(store, resolver, dataset)
+        .await?
+        .ok_or_else(|| Error::new(Kind::Unavailable, format!("{path} was written and is not there")).hint("run again"))
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use alluvium_core::{Error, Result, Shard};
-use alluvium_engine::{ChainStatus, DatasetStatus, FilePosition, LastBatch, PartitionPosition, SourcePosition, Status, Stop, TopicPosition};
+use alluvium_engine::{
+    ChainStatus, DatasetStatus, FilePosition, LastBatch, PartitionPosition, SourcePosition, Status, Stop, TopicPosition,
+};
 use serde_json::{Value, json};
 
 use crate::args::{Global, Output};

@@ -178,7 +178,11 @@ fn held(site: &Site) -> BTreeMap<u64, usize> {
         if !name.starts_with("ingest.edit.") || name.contains("seat") {
             continue;
         }
-        let newest = std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "json")).max();
+        let newest = std::fs::read_dir(&path)
+            .unwrap()
+            .map(|e| e.unwrap().path())
+            .filter(|p| p.extension().is_some_and(|e| e == "json"))
+            .max();
         let Some(text) = newest.and_then(|p| std::fs::read_to_string(p).ok()) else { continue };
         let lease: serde_json::Value = serde_json::from_str(&text).unwrap();
         if lease["released"] == false {

@@ -20,8 +20,8 @@ mod stage;
 mod taken;
 mod work;
 
-pub use letters::{DeadLetter, DeadLetterList};
 pub use kafka::{PartitionPosition, TopicPosition};
+pub use letters::{DeadLetter, DeadLetterList};
 pub use position::{FilePosition, SourcePosition};
-pub(crate) use run::{lease_name, shard_lease_name};
 pub use run::{IngestOptions, Mode, RunSummary};
+pub(crate) use run::{lease_name, shard_lease_name};

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use alluvium_core::{Attempt, BatchKey, BatchNumber, BatchOutcome, Dataset, Error, Incarnation, Job, Kind, Result, Shard, Source};
+use alluvium_core::{
+    Attempt, BatchKey, BatchNumber, BatchOutcome, Dataset, Error, Incarnation, Job, Kind, Result, Shard, Source,
+};
 use alluvium_lake::{ChainListing, Lease, LeaseWatch};
 use tokio::time::Instant;
 
@@ -72,7 +74,7 @@ struct Turn<'a> {
 /// What is done in a turn.
 enum Task<'a> {
     /// Finding out how a topic is cut into shards.
-    Open(Opening<'a>),
+    Open(Box<Opening<'a>>),
     /// A round of a chain.
     Chain(Box<Ingest<'a>>),
 }
@@ -89,7 +91,7 @@ struct Ingest<'a> {
 
 /// The source of a chain.
 enum Intake {
-    Files(FileIntake),
+    Files(Box<FileIntake>),
     Kafka(Box<KafkaIntake>),
 }
 
@@ -126,7 +128,7 @@ impl Engine {
         for &dataset in datasets {
             let work = match &dataset.source {
                 Source::Files(_) => Ingest::of_files(self, dataset, &incarnation).map(|i| Task::Chain(Box::new(i))),
-                Source::Kafka(source) => Opening::new(self, dataset, source, options).map(Task::Open),
+                Source::Kafka(source) => Opening::new(self, dataset, source, options).map(|o| Task::Open(Box::new(o))),
             };
             match work {
                 Ok(work) => turns.push_back(Turn { dataset, work, rests_until: Instant::now() }),
@@ -167,9 +169,12 @@ impl Engine {
                 Ok(Round::Idle) if options.mode == Mode::Follow => Some(turn.work.idle()),
                 Ok(Round::Idle | Round::Stopped) => None,
                 Err(e) => {
-                    let name = &turn.dataset.name.0;
-                    if !summary.failed.iter().any(|(n, known)| n == name && known.message() == e.message()) {
-                        summary.failed.push((name.clone(), e));
+                    summary.failed.push((turn.dataset.name.0.clone(), e));
+                    // The dataset's other shards are left to other processes, if there are any.
+                    let of_dataset: Vec<Turn<'_>>;
+                    (of_dataset, turns) = split(turns, |t| t.dataset.name == turn.dataset.name);
+                    for turn in of_dataset {
+                        turn.work.release().await;
                     }
                     None
                 }
@@ -230,11 +235,17 @@ impl Task<'_> {
 
 impl<'a> Ingest<'a> {
     fn of_files(engine: &'a Engine, dataset: &'a Dataset, incarnation: &Incarnation) -> Result<Self> {
-        let intake = Intake::Files(FileIntake::new(Inbox::new(engine, dataset)?));
+        let intake = Intake::Files(Box::new(FileIntake::new(Inbox::new(engine, dataset)?)));
         Ok(Self::new(engine, dataset, incarnation, Shard::WHOLE, intake, &lease_name(dataset)))
     }
 
-    fn of_kafka(engine: &'a Engine, dataset: &'a Dataset, incarnation: &Incarnation, intake: KafkaIntake, spread: Spread) -> Self {
+    fn of_kafka(
+        engine: &'a Engine,
+        dataset: &'a Dataset,
+        incarnation: &Incarnation,
+        intake: KafkaIntake,
+        spread: Spread,
+    ) -> Self {
         let shard = intake.shard();
         let name = shard_lease_name(dataset, shard);
         let ingest = Self::new(engine, dataset, incarnation, shard, Intake::Kafka(Box::new(intake)), &name);
@@ -388,6 +399,19 @@ impl<'a> Ingest<'a> {
             Intake::Kafka(kafka) => kafka.next_batch(&mut self.work, listing, key).await,
         }
     }
+}
+
+/// Those that match, and the others.
+fn split<T>(all: VecDeque<T>, matches: impl Fn(&T) -> bool) -> (Vec<T>, VecDeque<T>) {
+    let (mut some, mut others) = (Vec::new(), VecDeque::new());
+    for one in all {
+        if matches(&one) {
+            some.push(one);
+        } else {
+            others.push_back(one);
+        }
+    }
+    (some, others)
 }
 
 /// Whether an error can come from nothing but another process having gone on with the chain.

@@ -1,6 +1,8 @@
 //! Reads and stages the next batch, up to its record.
 
-use alluvium_core::{BatchKey, BatchRecord, DatePartitionCount, RECORD_FORMAT, RecordBody, Recorded, Range, Result, TableFiles, TableSpec};
+use alluvium_core::{
+    BatchKey, BatchRecord, DatePartitionCount, RECORD_FORMAT, Range, RecordBody, Recorded, Result, TableFiles, TableSpec,
+};
 use alluvium_lake::{StageSettings, Stager, Sweep};
 
 use super::dead_letters::DeadLetters;

@@ -1,10 +1,10 @@
 //! A chain of a dataset and what any round of it does, whatever its source: finish what is recorded, record what was staged.
 
-use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Kind, Range, RecordBody, Result, Shard,
-    TableSpec, app_id,
-};
 use alluvium_core::Job;
+use alluvium_core::{
+    Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Kind, Range, RecordBody, Result,
+    Shard, TableSpec, app_id,
+};
 use alluvium_lake::{ChainListing, ChainStore, PutNew, Sweep};
 
 use super::finish::{Finished, Finishing};

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchOutcome, ChainId, Dataset, DatasetName, Error, Incarnation, Job, Kind, Result, Shard, Source, TableName,
-    parse_data_file,
+    BatchKey, BatchNumber, BatchOutcome, ChainId, Dataset, DatasetName, Error, Incarnation, Job, Kind, Result, Shard, Source,
+    TableName, parse_data_file,
 };
 use alluvium_lake::{ChainStore, source_shards};
 use arrow::array::AsArray;

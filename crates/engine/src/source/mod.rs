@@ -8,6 +8,6 @@ mod split;
 pub use decode::{Decoded, Decoder, Refused, decoded_schema};
 pub(crate) use decode::{around_of, push_json, push_json_string, push_plain, push_time};
 pub use files::{FileSet, ListingNotes, Opened, OpenedFile, Removal, UnusableName};
-pub use kafka::{Broker, Polled, RdBroker, Reader, ReaderSettings, Record, TopicFacts, Watermarks};
 pub(crate) use kafka::Messages;
+pub use kafka::{Broker, Polled, RdBroker, Reader, ReaderSettings, Record, TopicFacts, Watermarks};
 pub use split::{Chunk, FileFault, Input, MAX_RECORD_BYTES, Splitter};

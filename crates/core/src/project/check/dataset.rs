@@ -8,7 +8,10 @@ use super::super::problem::{Place, suggest};
 use super::super::raw::{RawBatch, RawDataset, RawEntity, RawIdentity, RawLayout, RawOnErase, RawSource};
 use super::fields::EVENT_DATE;
 use super::{Checker, Entities};
-use crate::dataset::{BatchLimits, Dataset, DatasetName, Field, FileSource, Identity, KafkaSource, Layout, MessagePart, OnErase, Source, TakenPolicy};
+use crate::dataset::{
+    BatchLimits, Dataset, DatasetName, Field, FileSource, Identity, KafkaSource, Layout, MessagePart, OnErase, Source,
+    TakenPolicy,
+};
 use crate::types::DataType;
 
 const MAX_ROWS: u64 = 1_000_000;

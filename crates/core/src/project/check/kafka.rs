@@ -1,9 +1,9 @@
 //! Checks of Kafka sources and of librdkafka's settings.
 
+use super::super::Topic;
 use super::super::at::{At, Entries, Setting};
 use super::super::node::join;
 use super::super::raw::RawKafka;
-use super::super::Topic;
 use super::Checker;
 use crate::dataset::{FileFormat, KafkaSource, KafkaStart, Tombstones};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use alluvium_core::{Error, Result};
 use tokio::time::Instant;
 
-use crate::ingest::Mode;
 use crate::engine::Engine;
+use crate::ingest::Mode;
 
 /// How long a run that is to end waits for a broker.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use alluvium_core::{
-    BatchKey, BatchNumber, Error, KafkaPositions, KafkaRange, KafkaStart, KafkaStanding, Kind, LossKind, Offset, OffsetLoss, Range,
-    RecordBody, Result, Shard, Tombstones, TopicLook, loss_error,
+    BatchKey, BatchNumber, Error, KafkaPositions, KafkaRange, KafkaStanding, KafkaStart, Kind, LossKind, Offset, OffsetLoss,
+    Range, RecordBody, Result, Shard, Tombstones, TopicLook, loss_error,
 };
 use alluvium_lake::ChainListing;
 use tokio::time::Instant;
@@ -130,7 +130,8 @@ impl KafkaIntake {
     ) -> Result<Round> {
         let round = self.try_next_batch(work, listing, key).await;
         let doubtful = self.gathering.as_ref().is_some_and(Gathering::is_doubtful);
-        if !matches!(round, Ok(Round::Batch(_) | Round::Idle)) && !(round.is_ok() && doubtful) {
+        let keeps = matches!(round, Ok(Round::Batch(_) | Round::Idle)) || (round.is_ok() && doubtful);
+        if !keeps {
             // What was gathered belongs to no record: it is read again.
             self.gathering = None;
         }
@@ -180,7 +181,10 @@ impl KafkaIntake {
             Some(Range::Kafka(range)) => Ok(Some(KafkaPositions::after(&range))),
             Some(Range::Files(_)) => Err(Error::new(
                 Kind::Conflict,
-                format!("dataset {}: its batches so far were read from files, and the project file says Kafka", work.dataset.name),
+                format!(
+                    "dataset {}: its batches so far were read from files, and the project file says Kafka",
+                    work.dataset.name
+                ),
             )
             .hint("a dataset keeps its kind of source: give the topic a dataset of its own")),
             Some(Range::DeadLetters { .. }) | None => Err(Error::new(
@@ -289,8 +293,7 @@ impl KafkaIntake {
             return Ok(Round::Idle);
         }
         let hold = hold_bytes(work.engine, self.topic.shards);
-        let mut feed =
-            KafkaFeed::new(gathering, work.dataset.batch, ends, self.options.mode, work.engine.clock.as_ref(), hold);
+        let mut feed = KafkaFeed::new(gathering, work.dataset.batch, ends, self.options.mode, work.engine.clock.as_ref(), hold);
         let Some(staged) = work.stage(key, &mut feed).await? else { return Ok(Round::Stopped) };
         let stalled = feed.stalled;
         if gathering.is_doubtful() || stalled {

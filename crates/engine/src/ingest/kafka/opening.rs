@@ -55,9 +55,14 @@ impl<'a> Opening<'a> {
         if cut.topic != self.topic {
             return Err(Error::new(
                 Kind::Conflict,
-                format!("dataset {}: it has read the topic {}, and the project file says {}", self.dataset.name, cut.topic, self.topic),
+                format!(
+                    "dataset {}: it has read the topic {}, and the project file says {}",
+                    self.dataset.name, cut.topic, self.topic
+                ),
             )
-            .hint("a dataset keeps its topic, as offsets of another mean nothing to it: give the other topic a dataset of its own"));
+            .hint(
+                "a dataset keeps its topic, as offsets of another mean nothing to it: give the other topic a dataset of its own",
+            ));
         }
         if let Some(wanted) = self.source.shards.filter(|wanted| *wanted != cut.shards) {
             self.engine.observer.warning(&format!(

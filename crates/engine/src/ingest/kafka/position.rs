@@ -75,7 +75,8 @@ impl Engine {
         if let (Some(incarnation), Some(shards)) = (incarnation, shards) {
             for shard in (0..shards).map(Shard) {
                 let Some(at) = self.shard_positions(dataset, incarnation, shard).await? else { continue };
-                let known = at.partitions.iter().map(|(p, s)| PartitionPosition { partition: *p, next: Some(s.next), held: None });
+                let known =
+                    at.partitions.iter().map(|(p, s)| PartitionPosition { partition: *p, next: Some(s.next), held: None });
                 position.partitions.extend(known);
                 position.losses.extend(at.losses.into_iter().map(|loss| (shard, loss)));
             }
@@ -122,7 +123,10 @@ impl Engine {
                 Err(e) => return Err(e),
             }
         }
-        Err(Error::new(Kind::Corrupt, format!("the record of the last finished batch of {} {} is gone", Job::Ingest, dataset.name))
-            .hint("restore _alluvium/chains from a backup of the storage"))
+        Err(Error::new(
+            Kind::Corrupt,
+            format!("the record of the last finished batch of {} {} is gone", Job::Ingest, dataset.name),
+        )
+        .hint("restore _alluvium/chains from a backup of the storage"))
     }
 }

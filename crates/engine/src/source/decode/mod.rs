@@ -31,8 +31,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use super::split::{Chunk, Content};
-use plan::Plan;
 pub(crate) use message::around_of;
+use plan::Plan;
 pub(crate) use render::{push_json, push_plain};
 pub(crate) use rescue::push_json_string;
 use rows::Rows;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use alluvium_core::Result;
 pub use alluvium_core::Offset;
+use alluvium_core::Result;
 
 /// A Kafka cluster. All methods may block for some seconds, and are called from threads that may block.
 ///

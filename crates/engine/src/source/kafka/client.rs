@@ -13,8 +13,9 @@ use rdkafka::topic_partition_list::{Offset as RdOffset, TopicPartitionList};
 use super::broker::{Broker, Offset, Reader, ReaderSettings, TopicFacts, Watermarks};
 use super::reader::RdReader;
 
-/// How long the cluster may take to answer a question.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the cluster may take to answer a question, in tries: between them librdkafka tells whether it was refused.
+const ANSWER_TIMEOUTS: [Duration; 4] =
+    [Duration::from_millis(200), Duration::from_millis(500), Duration::from_millis(1300), Duration::from_secs(3)];
 /// Settings that decide what is read, and are ours. The names of settings that carry the same under an alias are there too.
 const OURS: [(&str, &str); 8] = [
     ("enable.auto.commit", "false"),
@@ -47,6 +48,11 @@ pub(super) struct Listening {
 }
 
 impl Listening {
+    /// The cluster has answered since.
+    fn forget(&self) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     pub(super) fn refusal(&self) -> Option<RDKafkaErrorCode> {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,18 +124,32 @@ impl RdBroker {
 
 impl Asking {
     /// Asks, and finds out why there was no answer.
-    fn ask<T>(&self, topic: &str, ask: impl FnOnce(&BaseConsumer<Listening>) -> KafkaResult<T>) -> Result<T> {
-        let answer = ask(&self.consumer);
-        // What librdkafka has to say by itself is heard only by who polls.
-        while self.consumer.poll(Duration::ZERO).is_some() {}
-        answer.map_err(|error| kafka_error(topic, &error, self.listening.refusal()))
+    fn ask<T>(&self, topic: &str, ask: impl Fn(&BaseConsumer<Listening>, Duration) -> KafkaResult<T>) -> Result<T> {
+        let mut last = None;
+        for timeout in ANSWER_TIMEOUTS {
+            let answer = ask(&self.consumer, timeout);
+            // What librdkafka has to say by itself is heard only by who polls.
+            while self.consumer.poll(Duration::ZERO).is_some() {}
+            let error = match answer {
+                Ok(answer) => {
+                    self.listening.forget();
+                    return Ok(answer);
+                }
+                Err(error) => kafka_error(topic, &error, self.listening.refusal()),
+            };
+            if error.kind() != Kind::Unavailable {
+                return Err(error);
+            }
+            last = Some(error);
+        }
+        Err(last.unwrap_or_else(|| Error::new(Kind::Internal, "a question was never asked")))
     }
 }
 
 impl Broker for RdBroker {
     fn topic(&self, topic: &str) -> Result<TopicFacts> {
         let asking = self.asking()?;
-        let metadata = asking.ask(topic, |c| c.fetch_metadata(Some(topic), ANSWER_TIMEOUT))?;
+        let metadata = asking.ask(topic, |c, timeout| c.fetch_metadata(Some(topic), timeout))?;
         let found = metadata.topics().iter().find(|t| t.name() == topic);
         let found = found.ok_or_else(|| no_topic(topic))?;
         if let Some(code) = found.error() {
@@ -143,15 +163,15 @@ impl Broker for RdBroker {
     }
 
     fn watermarks(&self, topic: &str, partition: i32) -> Result<Watermarks> {
-        let (low, high) = self.asking()?.ask(topic, |c| c.fetch_watermarks(topic, partition, ANSWER_TIMEOUT))?;
+        let (low, high) = self.asking()?.ask(topic, |c, timeout| c.fetch_watermarks(topic, partition, timeout))?;
         Ok(Watermarks { low: Offset(low), high: Offset(high) })
     }
 
     fn offset_at(&self, topic: &str, partition: i32, time_ms: i64) -> Result<Option<Offset>> {
         let mut times = TopicPartitionList::new();
         times.add_partition_offset(topic, partition, RdOffset::Offset(time_ms)).map_err(|e| kafka_error(topic, &e, None))?;
-        let found = self.asking()?.ask(topic, |c| {
-            let found = c.offsets_for_times(times, ANSWER_TIMEOUT)?;
+        let found = self.asking()?.ask(topic, |c, timeout| {
+            let found = c.offsets_for_times(times.clone(), timeout)?;
             for element in found.elements() {
                 element.error()?;
             }
@@ -186,9 +206,7 @@ impl Broker for RdBroker {
 pub(super) fn commit(consumer: &BaseConsumer<Listening>, topic: &str, next: &[(i32, Offset)]) -> Result<()> {
     let mut offsets = TopicPartitionList::with_capacity(next.len());
     for (partition, offset) in next {
-        offsets
-            .add_partition_offset(topic, *partition, RdOffset::Offset(offset.0))
-            .map_err(|e| kafka_error(topic, &e, None))?;
+        offsets.add_partition_offset(topic, *partition, RdOffset::Offset(offset.0)).map_err(|e| kafka_error(topic, &e, None))?;
     }
     consumer.commit(&offsets, CommitMode::Async).map_err(|e| kafka_error(topic, &e, None))
 }
@@ -241,10 +259,8 @@ fn code_error(topic: &str, code: RDKafkaErrorCode, refusal: Option<RDKafkaErrorC
         RDKafkaErrorCode::UnknownTopic | RDKafkaErrorCode::UnknownTopicOrPartition => no_topic(topic),
         RDKafkaErrorCode::TopicAuthorizationFailed
         | RDKafkaErrorCode::GroupAuthorizationFailed
-        | RDKafkaErrorCode::ClusterAuthorizationFailed => {
-            Error::new(Kind::Invalid, format!("reading the topic {topic}: {code}"))
-                .hint("let the cluster's access lists allow this user to read and describe the topic")
-        }
+        | RDKafkaErrorCode::ClusterAuthorizationFailed => Error::new(Kind::Invalid, format!("reading the topic {topic}: {code}"))
+            .hint("let the cluster's access lists allow this user to read and describe the topic"),
         code => Error::new(Kind::Unavailable, format!("reading the topic {topic}: {code}"))
             .hint("see whether the broker at bootstrap.servers is up and within reach, and run again"),
     }

@@ -49,11 +49,8 @@ impl Messages {
         self.items.push(Item { offset: record.offset.0, end: self.values.len(), tombstone: record.value.is_none() });
         if around {
             let headers = record.headers.iter().map(|(name, value)| ((*name).to_owned(), value.map(<[u8]>::to_vec)));
-            let around = Around {
-                timestamp_ms: record.timestamp_ms,
-                key: record.key.map(<[u8]>::to_vec),
-                headers: headers.collect(),
-            };
+            let around =
+                Around { timestamp_ms: record.timestamp_ms, key: record.key.map(<[u8]>::to_vec), headers: headers.collect() };
             self.extra_bytes += around.key.as_ref().map_or(0, Vec::len) + 32;
             self.extra_bytes += around.headers.iter().map(|(n, v)| n.len() + v.as_ref().map_or(0, Vec::len) + 64).sum::<usize>();
             self.around.push(around);
