@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 /// Keeps mutable activity data right in a Delta lake.
 ///
-/// Takes events from files exactly once into Delta tables that any reader opens, and tells downstream what changed.
+/// Takes events from files and Kafka exactly once into Delta tables that any reader opens, and tells downstream what changed.
 /// Begin with: alluvium quickstart
 #[derive(Debug, Parser)]
 #[command(name = "alluvium", version, propagate_version = true, after_help = EXIT_CODES)]
@@ -58,7 +58,7 @@ pub enum Command {
     ///
     /// Each batch is printed when all tables have it. A run that was killed, at any moment, is taken up by the next.
     Run(RunArgs),
-    /// Show jobs, last batches, positions and dead letters
+    /// Show jobs, last batches, positions, lag and dead letters
     Status,
     /// Show tables with their rows, files, bytes and version
     Tables {
@@ -108,7 +108,7 @@ pub struct RunArgs {
     /// End when nothing is left that was there at the start (the default)
     #[arg(long, conflicts_with_all = ["once", "follow"])]
     pub until_idle: bool,
-    /// End after one batch a dataset
+    /// End after one batch a dataset (one a shard, where it reads Kafka)
     #[arg(long, conflicts_with = "follow")]
     pub once: bool,
     /// Go on until stopped
@@ -117,6 +117,9 @@ pub struct RunArgs {
     /// Memory the run may use, for example 512MiB [default: a quarter of the machine's]
     #[arg(long, env = "ALLUVIUM_MEMORY", value_name = "SIZE")]
     pub memory: Option<String>,
+    /// Go on behind records that a Kafka topic has lost before they were read; the loss is recorded, and shown by status
+    #[arg(long)]
+    pub accept_loss: bool,
     /// Say what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,

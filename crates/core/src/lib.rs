@@ -6,6 +6,7 @@
 mod chain;
 mod dataset;
 mod error;
+mod kafka;
 mod names;
 mod position;
 mod project;
@@ -17,12 +18,17 @@ mod units;
 
 pub use chain::{Attempt, BatchKey, BatchNumber, ChainId, Incarnation, Job, Shard, TxnVersion};
 pub use dataset::{
-    BatchLimits, Dataset, DatasetName, Durability, Field, FileFormat, FileSource, Identity, Layout, OnErase, Source, TakenPolicy,
-    TimeUnit,
+    BatchLimits, Dataset, DatasetName, Durability, Field, FileFormat, FileSource, Identity, KafkaSource, KafkaStart, Layout,
+    MessagePart, OnErase, Source, TakenPolicy, TimeUnit, Tombstones,
 };
 pub use error::{Error, Kind, Result, TextError};
+pub use kafka::{
+    KafkaPositions, KafkaStanding, SHARDS_FORMAT, SourceShards, TopicLook, default_shards, loss_error, partitions_of,
+};
 pub use names::{ChainFile, DataFile, Namespace, Resolver, TableName, app_id, data_file, parse_data_file};
-pub use position::{FileCursor, FileRange, FileStamp, Range};
+pub use position::{
+    FileCursor, FileRange, FileStamp, KafkaRange, LastTaken, LossKind, Offset, OffsetLoss, PartitionRange, Range,
+};
 pub use project::{INIT_TEMPLATE, KafkaSettings, Place, Problem, Project, ProjectErrors, Warning, project_schema};
 pub use record::{
     AddedFile, BatchOutcome, BatchRecord, DatePartitionCount, DoneMark, RECORD_FORMAT, RecordBody, Recorded, TableFiles,

@@ -10,7 +10,7 @@ use alluvium_lake::{ChainStore, DeltaLog, Location, Store, open_namespace, open_
 use tokio::sync::Notify;
 
 use crate::observe::Observer;
-use crate::source::FileSet;
+use crate::source::{Broker, FileSet};
 
 /// Tells the time.
 pub trait Clock: Send + Sync {
@@ -82,6 +82,8 @@ pub struct EngineSettings {
     pub observer: Arc<dyn Observer>,
     /// The stop signal.
     pub stop: Stop,
+    /// The Kafka cluster that sources read.
+    pub broker: Arc<dyn Broker>,
 }
 
 /// A project in one namespace, ready for operations.
@@ -94,14 +96,15 @@ pub struct Engine {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) stop: Stop,
+    pub(crate) broker: Arc<dyn Broker>,
 }
 
 impl Engine {
     /// An engine over these settings. Nothing is read or written yet.
     #[must_use]
     pub fn new(settings: EngineSettings) -> Self {
-        let EngineSettings { project, directory, resolver, store, memory_bytes, clock, observer, stop } = settings;
-        Self { project, directory, resolver, store, memory_bytes, clock, observer, stop }
+        let EngineSettings { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker } = settings;
+        Self { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker }
     }
 
     /// The project.

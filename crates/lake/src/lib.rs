@@ -12,6 +12,8 @@ mod process;
 mod read;
 mod records;
 mod schema;
+mod seats;
+mod sources;
 mod stage;
 mod store;
 mod unescape;
@@ -24,5 +26,7 @@ pub use namespace::{
 pub use read::TableContents;
 pub use records::{ChainListing, ChainStore, RecordedRange};
 pub use schema::{arrow_schema, arrow_type};
+pub use seats::{Seats, Share};
+pub use sources::{fix_source_shards, source_shards};
 pub use stage::{Arranged, StageSettings, Stager, Sweep};
 pub use store::{Found, Location, PutNew, STORE_PROOF_FORMAT, Store, store_error};

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod kafka;
 mod kills;
 mod read;
 mod real_data;

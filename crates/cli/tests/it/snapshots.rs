@@ -261,7 +261,7 @@ fn what_is_not_built_yet_is_a_warning_or_unsupported() {
     );
     let kafka = Site::new(&YAML.replace("files: { path: ./inbox/edit, format: json }", "kafka: { topic: t, format: json }"));
     kafka.write("inbox/view/a.json", GOOD);
-    fails(&kafka, &["run", "ingest"], 7, "error: dataset edit: reading from Kafka is not built yet");
+    fails(&kafka, &["run", "ingest"], 2, "error: dataset edit: reading from Kafka: no broker is named");
     assert_eq!(kafka.landed("view", "org").rows.len(), 1, "the other dataset goes on");
     let remote = Site::new(&YAML.replace("./lake", "s3://bucket/lake"));
     fails(&remote, &["run", "ingest"], 7, "error: opening storage s3://bucket/lake: s3:// is not built yet");

@@ -130,6 +130,12 @@ impl Resolver {
         format!("{}/{}", self.taken_dir(chain), ChainFile::Taken { from, to }.name())
     }
 
+    /// How the Kafka source of a dataset is cut into shards: `<ns>/_alluvium/sources/<dataset>.json`.
+    #[must_use]
+    pub fn source_file(&self, dataset: &DatasetName) -> String {
+        format!("{}/sources/{dataset}.json", self.memory_dir())
+    }
+
     /// A lease's record: `<ns>/_alluvium/leases/<name>/<seq, 20 digits>.json`.
     ///
     /// # Errors

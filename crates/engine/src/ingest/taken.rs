@@ -64,6 +64,7 @@ impl Taken {
             let files = match range_of(chain, listing, newest).await?.range {
                 Range::Files(files) => files,
                 Range::DeadLetters { .. } => Vec::new(),
+                Range::Kafka(_) => return Err(reads_kafka(chain)),
             };
             self.newest_name = files.iter().map(|f| &f.path).max().cloned();
             self.partial = files.into_iter().next_back().filter(|f| f.to.is_some());
@@ -127,6 +128,15 @@ impl Taken {
         }
         Ok(())
     }
+}
+
+/// A chain goes on with the source it began with.
+fn reads_kafka(chain: &ChainStore) -> Error {
+    Error::new(
+        Kind::Conflict,
+        format!("dataset {}: its batches so far were read from Kafka, and the project file says files", chain.chain().dataset),
+    )
+    .hint("a dataset keeps its kind of source: give the files a dataset of their own")
 }
 
 /// What some attempt at the batch recorded; all attempts have the same range.
