@@ -15,8 +15,8 @@ pub use engine::{Clock, Engine, EngineSettings, Stop, SystemClock};
 pub use ingest::{DeadLetter, DeadLetterList, Mode, RunSummary, SourcePosition};
 pub use observe::{BatchReport, Observer, Silent};
 pub use read::{
-    ChainStatus, DatasetStatus, LastBatch, QueryRows, RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport,
-    TablesReport,
+    ChainStatus, Changes, ChangesReader, ChangesRequest, ConsumerStatus, DatasetStatus, LastBatch, PositionStatus, QueryRows,
+    RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport, TablesReport,
 };
 pub use source::{
     Chunk, Decoded, Decoder, FileFault, FileSet, Input, ListingNotes, MAX_RECORD_BYTES, Opened, OpenedFile, Refused, Removal,

@@ -6,6 +6,7 @@ use alluvium_core::{Error, Result, Shard};
 use alluvium_engine::{ChainStatus, DatasetStatus, LastBatch, SourcePosition, Status, Stop};
 use serde_json::{Value, json};
 
+use super::consumers;
 use crate::args::{Global, Output};
 use crate::progress::Progress;
 use crate::{context, memory, output};
@@ -24,6 +25,7 @@ pub async fn status(global: &Global) -> Result<u8> {
         let errors = [dataset.source.as_ref().err(), dataset.dead_letters.as_ref().err(), dataset.chains.as_ref().err()];
         failed.extend(errors.into_iter().flatten());
     }
+    failed.extend(status.consumers.as_ref().err());
     failed.dedup_by_key(|e| e.message().to_owned());
     for error in &failed {
         output::print_error(error);
@@ -41,7 +43,7 @@ fn objects(status: &Status) -> Result<()> {
             output::json(&chain_object(&dataset.name.0, chain))?;
         }
     }
-    Ok(())
+    status.consumers.iter().flatten().try_for_each(|consumer| output::json(&consumers::object(consumer)))
 }
 
 fn dataset_object(dataset: &DatasetStatus) -> Value {
@@ -107,7 +109,14 @@ fn text(status: &Status) -> Result<()> {
             lines.push([own(&dataset.name.0), job, batch, time, rows, unfinished, own(&waiting), own(&letters)]);
         }
     }
-    output::columns(&lines, &[2, 4, 7])
+    output::columns(&lines, &[2, 4, 7])?;
+    match status.consumers.as_deref() {
+        Ok([]) | Err(_) => Ok(()),
+        Ok(some) => {
+            output::line("")?;
+            consumers::table(some)
+        }
+    }
 }
 
 fn chain_cells(chain: &ChainStatus) -> [String; 5] {

@@ -7,4 +7,5 @@ mod read;
 mod real_data;
 mod site;
 mod snapshots;
+mod spark;
 mod values;

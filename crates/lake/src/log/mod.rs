@@ -1,12 +1,14 @@
 //! The Delta log of one table: what it says, and how a commit gets into it.
 
 mod actions;
+mod changes;
 mod create;
 mod files;
 mod publish;
 mod state;
 mod table;
 
+pub use changes::{ChangedFile, DeletedRows, Standing, VersionChanges};
 pub use files::LiveFile;
 pub use publish::{Commit, Published};
 pub use state::TableState;
