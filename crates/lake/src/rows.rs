@@ -12,14 +12,19 @@ use alluvium_core::{Error, Kind, Result};
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::compute::CastOptions;
 use arrow::datatypes::{Field, Schema, SchemaRef};
+use bytes::Bytes;
 use datafusion::common::ScalarValue;
 use datafusion::common::nested_struct::cast_column;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection};
-use parquet::arrow::async_reader::ParquetObjectReader;
+use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use crate::log::{ChangedFile, DeletedRows, DeltaLog};
 
@@ -59,11 +64,7 @@ impl DeltaLog {
             Some(deleted) => self.positions(deleted).await?,
             None => Vec::new(),
         };
-        let mut reader =
-            ParquetObjectReader::new(self.store().object_store(), file.path.clone()).with_footer_size_hint(FOOTER_HINT_BYTES);
-        if let Some(size) = file.size {
-            reader = reader.with_file_size(size);
-        }
+        let mut reader = FileReader::new(self.store().object_store(), file).await.map_err(|e| unreadable(file, e))?;
         let metadata =
             ArrowReaderMetadata::load_async(&mut reader, ArrowReaderOptions::new()).await.map_err(|e| unreadable(file, e))?;
         let total = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
@@ -97,6 +98,45 @@ impl DeltaLog {
                 }
                 e => e,
             })
+    }
+}
+
+/// A data file in the store.
+struct FileReader {
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+    size: u64,
+}
+
+impl FileReader {
+    async fn new(store: Arc<dyn ObjectStore>, file: &ChangedFile) -> Result<Self, ParquetError> {
+        let size = match file.size {
+            Some(size) => size,
+            None => store.head(&file.path).await?.size,
+        };
+        Ok(Self { store, path: file.path.clone(), size })
+    }
+}
+
+impl AsyncFileReader for FileReader {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, ParquetError>> {
+        async move { Ok(self.store.get_range(&self.path, range).await?) }.boxed()
+    }
+
+    fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>, ParquetError>> {
+        async move { Ok(self.store.get_ranges(&self.path, &ranges).await?) }.boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        _: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>, ParquetError>> {
+        async move {
+            let footer = ParquetMetaDataReader::new().with_prefetch_hint(Some(FOOTER_HINT_BYTES));
+            let size = self.size;
+            Ok(Arc::new(footer.load_and_finish(self, size).await?))
+        }
+        .boxed()
     }
 }
 

@@ -119,7 +119,9 @@ fn compare(options: &Options) -> io::Result<()> {
             peer.arg(steps::root().join("xtask/python/peer_ingest.py")).arg("--feed").arg(work.join("peer")).args(&input.files);
             measure::run(peer, "peer_ingest.py")?;
         }
-        None => eprintln!("xtask: no Python with deltalake: the peer is left out (set ALLUVIUM_TEST_PYTHON, or run .ci/run once)"),
+        None => {
+            eprintln!("xtask: no Python with deltalake: the peer is left out (set ALLUVIUM_TEST_PYTHON, or run .ci/run once)")
+        }
     }
 
     let mut lines = vec![

@@ -9,7 +9,7 @@ use alluvium_core::{Error, Kind, ReadKind, Result};
 use alluvium_engine::{Changes, ChangesReader, ChangesRequest, RowFormat, RowWriter, Stop};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use serde_json::json;
 
 use crate::args::{ChangesArgs, ChangesFormat, Global};

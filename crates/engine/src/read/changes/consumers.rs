@@ -65,7 +65,7 @@ impl Engine {
         let mut consumers = Vec::new();
         for consumer in store.list().await? {
             let dataset = self.project.dataset(&consumer.record.dataset.0);
-            let mut at = |kind: ReadKind, kept: Option<Kept>| position(consumer.reached(kind).next, kept);
+            let at = |kind: ReadKind, kept: Option<Kept>| position(consumer.reached(kind).next, kept);
             let (mut partitions, mut rows) = (None, None);
             if let Some(dataset) = dataset {
                 for (kind, to) in [(ReadKind::Partitions, &mut partitions), (ReadKind::Rows, &mut rows)] {
