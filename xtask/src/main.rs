@@ -17,6 +17,7 @@ usage: cargo xtask COMMAND
   test [ARGS]     all tests; ARGS go to cargo test
   doc             docs, warnings denied
   bench ingest    measure ingestion against DuckDB + deltalake (bench ingest --help)
+  bench changes   measure reading row-level changes against deltalake's load_cdf (bench changes --help)
 ";
 
 fn main() -> ExitCode {
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         ["doc"] => steps::run_all(&[steps::doc()]),
         ["test", rest @ ..] => steps::run_all(&[steps::test(rest)]),
         ["bench", "ingest", rest @ ..] => bench::main(rest),
+        ["bench", "changes", rest @ ..] => bench::changes::main(rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             ExitCode::SUCCESS

@@ -4,6 +4,7 @@
 //! table prints medians, and ratios to the peer. The input is generated once and kept. Nothing is judged: the numbers are
 //! for people, and for the documents that quote them.
 
+pub mod changes;
 mod generate;
 mod measure;
 mod options;

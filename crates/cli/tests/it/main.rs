@@ -8,5 +8,6 @@ mod read;
 mod real_data;
 mod site;
 mod snapshots;
+mod spark;
 mod stores;
 mod values;

@@ -145,6 +145,27 @@ impl Resolver {
         Ok(format!("{}/leases/{name}/{seq:020}.json", self.memory_dir()))
     }
 
+    /// The directory of all consumers: `<ns>/_alluvium/consumers`.
+    #[must_use]
+    pub fn consumers_dir(&self) -> String {
+        format!("{}/consumers", self.memory_dir())
+    }
+
+    /// The directory of a consumer's records for one dataset: `<ns>/_alluvium/consumers/<name>/<dataset>`.
+    ///
+    /// # Errors
+    /// As [`Resolver::lease`].
+    pub fn consumer_dir(&self, name: &str, dataset: &DatasetName) -> Result<String, NameError> {
+        plain(name, "consumer", MAX_PART_BYTES)?;
+        Ok(format!("{}/{name}/{dataset}", self.consumers_dir()))
+    }
+
+    /// The directory of the records of what is no longer kept of a table: `<ns>/_alluvium/floors/<table>`.
+    #[must_use]
+    pub fn floor_dir(&self, table: &TableName) -> String {
+        format!("{}/floors/{table}", self.memory_dir())
+    }
+
     /// The topic that stands for `name`: itself in `default`, else `<ns>.<name>`.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! The Delta log of one table: what it says, and how a commit gets into it.
 
 mod actions;
+mod changes;
 mod create;
 mod files;
 mod known;
@@ -8,6 +9,7 @@ mod publish;
 mod state;
 mod table;
 
+pub use changes::{ChangedFile, DeletedRows, Standing, VersionChanges};
 pub use files::LiveFile;
 pub(crate) use known::KnownStates;
 pub use publish::{Commit, Published};

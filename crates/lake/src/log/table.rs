@@ -58,11 +58,11 @@ impl DeltaLog {
         self.reader.clone()
     }
 
-    pub(super) fn engine(&self) -> Arc<dyn Engine> {
+    pub(crate) fn engine(&self) -> Arc<dyn Engine> {
         self.reader.engine(None)
     }
 
-    pub(super) fn url(&self) -> Url {
+    pub(crate) fn url(&self) -> Url {
         table_url(&self.root)
     }
 

@@ -36,6 +36,8 @@ fn every_name_is_spelled_as_documented() {
             "dev/_alluvium/chains/c0ffee/ingest/edit/0/taken/00000000000000000001-00000000000000000064.taken",
         ),
         (names.lease("edit.optimize", 7).unwrap(), "dev/_alluvium/leases/edit.optimize/00000000000000000007.json"),
+        (names.consumer_dir("reports", &DatasetName("edit".into())).unwrap(), "dev/_alluvium/consumers/reports/edit"),
+        (names.floor_dir(&TableName::NOTIFICATIONS), "dev/_alluvium/floors/notifications"),
         (app_id(&chain()), "alluvium/c0ffee/ingest/edit/0"),
         (names.topic("engagements").unwrap(), "dev.engagements"),
         (names.topic("orders.created").unwrap(), "dev.orders.created"),
