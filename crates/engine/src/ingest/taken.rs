@@ -1,8 +1,8 @@
 //! What a chain has taken from its source so far, and where it goes on.
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchSpan, ChainFile, Error, FileRange, Kind, Range, Result, Segment,
-    StoredSegment, TakenFiles, cover_segments, decode_segment, encode_segment, plan_segment,
+    BatchKey, BatchNumber, BatchSpan, ChainFile, Error, FileRange, Kind, Range, Result, Segment, StoredSegment, TakenFiles,
+    cover_segments, decode_segment, encode_segment, plan_segment,
 };
 use alluvium_lake::{ChainListing, ChainStore, RecordedRange};
 use bytes::Bytes;

@@ -268,10 +268,8 @@ mod tests {
 
     #[test]
     fn rows_are_counted_by_organisation_and_date_over_batches() {
-        let schema = Schema::new(vec![
-            Field::new("org", DataType::Utf8, false),
-            Field::new("event_date", DataType::Date32, false),
-        ]);
+        let schema =
+            Schema::new(vec![Field::new("org", DataType::Utf8, false), Field::new("event_date", DataType::Date32, false)]);
         let counts = Mutex::new(Counts::default());
         for (orgs, dates) in [(vec!["b", "a", "b"], vec![7, 9, 7]), (vec!["a", "b", "a"], vec![-1, 8, 9])] {
             let columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from(orgs)), Arc::new(Date32Array::from(dates))];
