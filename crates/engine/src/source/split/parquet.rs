@@ -1,6 +1,6 @@
 //! Reads Parquet files row group by row group.
 //!
-//! A fault in a row group loses no row of the groups before it. INT96 times are read twice: in microseconds, which reach all
+//! A fault loses no row before it: a batch that cannot be read whole is read again in ever smaller ones. INT96 times are read twice: in microseconds, which reach all
 //! dates, and in nanoseconds, which tell whether anything was cut off.
 
 use std::fs::File;
@@ -38,12 +38,15 @@ pub(super) struct ParquetRows {
     /// For the columns of INT96: read in nanoseconds.
     nanos: Option<(ArrowReaderMetadata, ProjectionMask)>,
     group: usize,
-    /// Rows of the next group that were taken before.
+    /// Rows of the group that were given, now or before.
     offset: usize,
+    /// The most rows of a batch; less than it could be behind a fault.
+    most_rows: usize,
     open: Option<OpenGroup>,
 }
 
 struct OpenGroup {
+    batch_rows: usize,
     rows: ParquetRecordBatchReader,
     /// The INT96 columns in microseconds and in nanoseconds.
     times: Option<[ParquetRecordBatchReader; 2]>,
@@ -53,7 +56,7 @@ impl ParquetRows {
     pub(super) fn open(input: Input, name: &str, from_record: u64) -> Result<Self, ReadFault> {
         let store = Stored::new(input, name)?;
         let (metadata, nanos) = store.guard(|| store.metadata())?;
-        let mut rows = Self { store, metadata, nanos, group: 0, offset: 0, open: None };
+        let mut rows = Self { store, metadata, nanos, group: 0, offset: 0, most_rows: usize::MAX, open: None };
         let mut left = from_record;
         while left > 0 {
             let Some(group) = rows.group_rows() else {
@@ -88,7 +91,7 @@ impl ParquetRows {
             ]),
             None => None,
         };
-        Ok(OpenGroup { rows: builder(&self.metadata).build()?, times })
+        Ok(OpenGroup { batch_rows, rows: builder(&self.metadata).build()?, times })
     }
 }
 
@@ -101,16 +104,24 @@ impl ReadBatches for ParquetRows {
             let mut open = match self.open.take() {
                 Some(open) => open,
                 None => {
-                    let rows = usize::try_from(rows.min(MAX_BATCH_ROWS)).unwrap_or(1);
+                    let rows = usize::try_from(rows.min(MAX_BATCH_ROWS)).unwrap_or(1).min(self.most_rows).max(1);
                     self.store.guard(|| self.open_group(rows))?
                 }
             };
-            if let Some(batch) = self.store.guard(|| open.next())? {
-                self.open = Some(open);
-                return Ok(Some(batch));
+            match self.store.guard(|| open.next()) {
+                Ok(Some(batch)) => {
+                    self.offset += batch.rows.num_rows();
+                    self.open = Some(open);
+                    return Ok(Some(batch));
+                }
+                Ok(None) => {
+                    self.group += 1;
+                    self.offset = 0;
+                }
+                // Of a batch with a fault in it the reader gives nothing: the rows before the fault are in one half of it.
+                Err(ReadFault::Content(_)) if open.batch_rows > 1 => self.most_rows = open.batch_rows / 2,
+                Err(fault) => return Err(fault),
             }
-            self.group += 1;
-            self.offset = 0;
         }
     }
 
