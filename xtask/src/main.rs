@@ -19,6 +19,7 @@ usage: cargo xtask COMMAND
   doc             docs, warnings denied
   sim [ARGS]      simulated worlds, each from its seed (sim --help)
   bench ingest    measure ingestion against DuckDB + deltalake (bench ingest --help)
+  bench changes   measure reading row-level changes against deltalake's load_cdf (bench changes --help)
 ";
 
 fn main() -> ExitCode {
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         ["test", rest @ ..] => steps::run_all(&[steps::test(rest)]),
         ["sim", rest @ ..] => sim::main(rest),
         ["bench", "ingest", rest @ ..] => bench::main(rest),
+        ["bench", "changes", rest @ ..] => bench::changes::main(rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             ExitCode::SUCCESS

@@ -6,10 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use alluvium_core::{ChainId, Dataset, Error, Incarnation, Job, Kind, Project, Resolver, Result, Shard, TableName, TableSpec};
-use alluvium_lake::{ChainStore, DeltaLog, Machine, Store, ThisMachine, open_namespace, open_or_create_namespace};
+use alluvium_lake::{ChainStore, DeltaLog, Location, Machine, Store, ThisMachine, open_namespace, open_or_create_namespace};
 use tokio::sync::Notify;
 
 use crate::observe::Observer;
+use crate::source::{Broker, FileSet};
 
 /// Tells the time.
 pub trait Clock: Send + Sync {
@@ -87,6 +88,8 @@ pub struct EngineSettings {
     pub observer: Arc<dyn Observer>,
     /// The stop signal.
     pub stop: Stop,
+    /// The Kafka cluster that sources read.
+    pub broker: Arc<dyn Broker>,
 }
 
 /// A project in one namespace, ready for operations.
@@ -99,15 +102,16 @@ pub struct Engine {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) stop: Stop,
+    pub(crate) broker: Arc<dyn Broker>,
 }
 
 impl Engine {
     /// An engine over these settings. Nothing is read or written yet.
     #[must_use]
     pub fn new(settings: EngineSettings) -> Self {
-        let EngineSettings { project, directory, resolver, store, memory_bytes, clock, observer, stop } = settings;
+        let EngineSettings { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker } = settings;
         stop.keep_time_of(store.machine());
-        Self { project, directory, resolver, store, memory_bytes, clock, observer, stop }
+        Self { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker }
     }
 
     /// The project.
@@ -136,6 +140,11 @@ impl Engine {
             .collect()
     }
 
+    /// Time since a fixed moment; it never goes back.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.store.machine().elapsed()
+    }
+
     /// The namespace's incarnation, which is made if the namespace was never used.
     pub(crate) async fn incarnation(&self) -> Result<Incarnation> {
         open_or_create_namespace(&self.store, &self.resolver, self.clock.now_ms()).await
@@ -158,6 +167,17 @@ impl Engine {
     pub(crate) fn chain(&self, incarnation: &Incarnation, job: Job, dataset: &Dataset, shard: Shard) -> ChainStore {
         let chain = ChainId { incarnation: incarnation.clone(), job, dataset: dataset.name.clone(), shard };
         ChainStore::new(&self.store, &self.resolver, chain)
+    }
+
+    /// The files at a place that the project file names: a directory, or the URL of an object store.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if the URL or the environment is not right.
+    pub(crate) fn file_set(&self, place: &str) -> Result<FileSet> {
+        if Location::is_url(place) {
+            return Location::open(place).map(FileSet::at);
+        }
+        Ok(FileSet::local(self.path(place.strip_prefix("file://").unwrap_or(place))))
     }
 
     /// A path of the project file, made absolute.

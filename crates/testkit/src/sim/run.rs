@@ -20,6 +20,7 @@ use super::store::SimStore;
 use super::world::{Hit, World};
 use crate::aside::OwnLeases;
 use crate::check::DatasetCheck;
+use crate::kafka::MemoryCluster;
 use crate::table::TableReader;
 
 /// When all that was late has landed.
@@ -197,6 +198,7 @@ impl Stage {
             clock,
             observer: Arc::new(Silent),
             stop,
+            broker: Arc::new(MemoryCluster::default()),
         })
     }
 
