@@ -14,6 +14,8 @@ pub enum Plant {
     ForgetIntent,
     /// A commit whose put failed is taken for not made.
     TrustCommitError,
+    /// Where to read on is what the broker says that its group has committed.
+    ResumeFromBroker,
     /// Whether a batch is settled is asked with `==`, not `>=`.
     TxnEquality,
     /// A recorded batch that is not published is dropped, and the next range taken.
@@ -22,8 +24,15 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::SkipTxnCheck, Self::NotifyFirst, Self::ForgetIntent, Self::TrustCommitError, Self::TxnEquality, Self::Abandon];
+    pub const ALL: [Self; 7] = [
+        Self::SkipTxnCheck,
+        Self::NotifyFirst,
+        Self::ForgetIntent,
+        Self::TrustCommitError,
+        Self::ResumeFromBroker,
+        Self::TxnEquality,
+        Self::Abandon,
+    ];
 
     /// Its name on the command line.
     #[must_use]
@@ -33,6 +42,7 @@ impl Plant {
             Self::NotifyFirst => "notify-first",
             Self::ForgetIntent => "forget-intent",
             Self::TrustCommitError => "trust-commit-error",
+            Self::ResumeFromBroker => "resume-from-broker",
             Self::TxnEquality => "txn-equality",
             Self::Abandon => "abandon",
         }

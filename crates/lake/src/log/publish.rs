@@ -98,11 +98,21 @@ impl DeltaLog {
             }
             state.check_protocol(&table)?;
             state.check_incarnation(commit.incarnation, &table)?;
-            if let Some(missing) = self.first_not_live(commit.removes, state.version).await? {
-                return Ok(Published::Refused { missing });
-            }
+            let adds = match self.planned(commit, state.version).await {
+                Ok(Ok(adds)) => adds,
+                Ok(Err(missing)) => return Ok(Published::Refused { missing }),
+                // The version may have been cleaned up since it was seen; only a log that stands where it stood is damaged.
+                Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) => {
+                    let fresh = self.existing_state(commit.app_id).await?;
+                    if fresh.version == state.version {
+                        return Err(e);
+                    }
+                    state = fresh;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
             let target = state.version + 1;
-            let adds = self.not_carried(commit, state.version).await?;
             let bytes = commit_bytes(commit, &adds, self.store().machine().as_ref());
             #[cfg(feature = "plants")]
             if Plant::TrustCommitError.grows() && self.store().put_trusting(&self.entry_path(target), &bytes).await.is_err() {
@@ -185,6 +195,14 @@ impl DeltaLog {
             state.advance(*version, &actions);
         }
         Ok(state)
+    }
+
+    /// The files to add on top of a version; the first file to remove that is not live there, if there is one.
+    async fn planned<'a>(&self, commit: &Commit<'a>, version: u64) -> Result<std::result::Result<Vec<&'a AddedFile>, String>> {
+        if let Some(missing) = self.first_not_live(commit.removes, version).await? {
+            return Ok(Err(missing));
+        }
+        self.not_carried(commit, version).await.map(Ok)
     }
 
     async fn first_not_live(&self, removes: &[String], version: u64) -> Result<Option<String>> {

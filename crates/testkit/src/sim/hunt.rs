@@ -152,6 +152,9 @@ pub fn explain(seed: u64) -> io::Result<Option<String>> {
         plan.max_rows,
         if plan.shared_leases { "shared" } else { "no shared" },
     );
+    if let Some(topic) = &plan.topic {
+        let _ = writeln!(text, "  {topic:?}");
+    }
     for (number, process) in plan.processes.iter().enumerate().filter(|(i, _)| !without.processes.contains(i)) {
         let _ = writeln!(text, "  p{number} {:?} from {} ms on, up to {} lives", process.role, process.starts_ms, process.lives);
     }

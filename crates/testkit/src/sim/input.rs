@@ -25,17 +25,19 @@ pub(super) enum Sort {
     Hopeless,
 }
 
-/// A file of a source.
+/// A file of a source, or a partition of a topic.
 #[derive(Debug, Clone)]
 pub(super) struct SourceFile {
     pub(super) name: String,
     pub(super) records: Vec<Sort>,
-    /// When it comes, in milliseconds.
+    /// When it comes, in milliseconds; of a partition, when its first record does.
     pub(super) comes_ms: u64,
+    /// Of a partition: after so many records comes an offset that holds none; 0: never.
+    pub(super) gap_after: usize,
 }
 
 /// The declaration that ingest goes by, and the mended one that replays do.
-pub(super) fn declaration(after: &str, max_rows: u64, mended: bool) -> String {
+pub(super) fn declaration(source: &str, max_rows: u64, mended: bool) -> String {
     let n = if mended { "n: { type: long, from: number }, n_text: { type: string, from: n }" } else { "n: long" };
     format!(
         "project: sim
@@ -43,7 +45,7 @@ storage: ./lake
 durability: process
 datasets:
   edit:
-    source: {{ files: {{ path: ./inbox, format: json, after: '{after}' }} }}
+    source: {{ {source} }}
     org: org
     event_time: at
     fields: {{ org: string, at: timestamp, {n}, lead: string }}
@@ -65,10 +67,16 @@ impl SourceFile {
         };
         let records = (0..count).map(|_| sort(dice)).collect();
         // Names need not sort as the files come.
-        Self { name: format!("{:02}-{number}.json", dice.below(100)), records, comes_ms }
+        Self { name: format!("{:02}-{number}.json", dice.below(100)), records, comes_ms, gap_after: 0 }
     }
 
-    fn line(&self, i: usize) -> String {
+    /// Where record `i` stands: its number in a file, its offset in a partition.
+    pub(super) fn offset(&self, i: usize) -> usize {
+        i + i.checked_div(self.gap_after).unwrap_or(0)
+    }
+
+    /// Record `i` as it is written.
+    pub(super) fn line(&self, i: usize) -> String {
         let (org, day) = (ORGS[i % 3], 1 + i % 2);
         let lead = format!("{}-{i}", self.name);
         match self.records[i] {
@@ -90,7 +98,7 @@ impl SourceFile {
             ("event_date".to_owned(), format!("2026-01-0{day}")),
             ("lead".to_owned(), format!("{}-{i}", self.name)),
             ("_source".to_owned(), self.name.clone()),
-            ("_offset".to_owned(), i.to_string()),
+            ("_offset".to_owned(), self.offset(i).to_string()),
         ]);
         match self.records[i] {
             Sort::Refused => {
@@ -132,7 +140,7 @@ pub(super) fn check(files: &[SourceFile], landed: &Landed, replayed: bool) -> Re
     }
     for file in files {
         for (i, sort) in file.records.iter().enumerate() {
-            let at = (file.name.clone(), i.to_string());
+            let at = (file.name.clone(), file.offset(i).to_string());
             let is_letter = *sort == Sort::Hopeless || (*sort == Sort::Refused && !replayed);
             match (is_letter, rows.remove(&at), letters.remove(&at)) {
                 (false, Some(row), None) if *row == file.row(i) => {}

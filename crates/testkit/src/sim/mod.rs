@@ -6,6 +6,7 @@
 
 mod actors;
 mod bucket;
+mod cluster;
 mod dice;
 mod fate;
 mod hunt;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::cluster::TOPIC;
 use super::dice::Dice;
 use super::fate::Weather;
 use super::input::SourceFile;
@@ -37,6 +38,18 @@ pub(super) struct ProcessPlan {
     pub(super) skew_micros: i64,
 }
 
+/// A topic and its cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TopicPlan {
+    pub(super) shards: u64,
+    /// A reader gives a record again after so many others; 0: never.
+    pub(super) repeat_after: usize,
+    /// From when on nobody answers, and for how long, in milliseconds.
+    pub(super) away: Option<(u64, u64)>,
+    /// Between two records of a partition.
+    pub(super) pace_ms: u64,
+}
+
 /// A world before it begins.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
@@ -45,7 +58,10 @@ pub(super) struct Plan {
     pub(super) files: Vec<SourceFile>,
     pub(super) processes: Vec<ProcessPlan>,
     pub(super) max_rows: u64,
+    /// What becomes of taken files.
     pub(super) after: &'static str,
+    /// The source is a topic whose partitions are the files.
+    pub(super) topic: Option<TopicPlan>,
     /// Leases only save work: without shared ones, every process believes that it is alone.
     pub(super) shared_leases: bool,
 }
@@ -90,10 +106,39 @@ impl Plan {
                 }
             }
         }
+        let topic = (!long && dice.thousandths(350)).then(|| TopicPlan {
+            shards: dice.between(1, 4),
+            repeat_after: dice.one_of(&[0, 0, 1, 3]),
+            away: dice.thousandths(250).then(|| (dice.between(0, 10_000), dice.between(100, 50_000))),
+            pace_ms: dice.one_of(&[0, 10, 500]),
+        });
+        let mut files: Vec<SourceFile> = files;
+        if topic.is_some() {
+            for (partition, file) in files.iter_mut().enumerate() {
+                file.name = format!("{TOPIC}/{partition}");
+                file.gap_after = dice.one_of(&[0, 0, 1, 3]);
+            }
+        }
         let max_rows = if long { 1 } else { dice.between(1, 8) };
         let after = dice.one_of(&["keep", "keep", "delete", "move:./taken"]);
         let shared_leases = dice.thousandths(400);
-        Self { seed, weather, files, processes, max_rows, after, shared_leases }
+        Self { seed, weather, files, processes, max_rows, after, topic, shared_leases }
+    }
+
+    /// The source, as the project file says it.
+    pub(super) fn source(&self) -> String {
+        match &self.topic {
+            Some(topic) => format!("kafka: {{ topic: {TOPIC}, format: json, start: earliest, shards: {} }}", topic.shards),
+            None => format!("files: {{ path: ./inbox, format: json, after: '{}' }}", self.after),
+        }
+    }
+
+    /// When the last record has come, and the cluster answers again, in milliseconds.
+    pub(super) fn all_there_ms(&self) -> u64 {
+        let pace_ms = self.topic.map_or(0, |t| t.pace_ms);
+        let last = self.files.iter().map(|f| f.comes_ms + pace_ms * f.records.len() as u64).max().unwrap_or(0);
+        let back = self.topic.and_then(|t| t.away).map_or(0, |(from, away)| from + away);
+        last.max(back) + 1
     }
 
     pub(super) fn replays(&self, without: &Without) -> bool {

@@ -12,10 +12,11 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::runtime::Builder;
 
 use super::actors;
+use super::cluster::{SimBroker, TOPIC};
 use super::dice::{Dice, hash};
-use super::input::{self, declaration};
+use super::input::{self, SourceFile, declaration};
 use super::machine::SimMachine;
-use super::plan::{Plan, ProcessPlan, Role, Without};
+use super::plan::{Plan, ProcessPlan, Role, TopicPlan, Without};
 use super::store::SimStore;
 use super::world::{Hit, World};
 use crate::aside::OwnLeases;
@@ -49,8 +50,13 @@ pub(super) fn run(plan: &Plan, without: &Without, directory: &FsPath, tell: bool
     let (world, cannot_go_on) = World::new(plan.seed, plan.weather, without.only_faults.clone(), tell);
     let parking = world.clone();
     let runtime = Builder::new_current_thread().enable_all().on_thread_park(move || parking.on_park()).build()?;
-    let stage =
-        Stage { world: world.clone(), plan: Arc::new(plan.clone()), without: without.clone(), directory: directory.into() };
+    let stage = Stage {
+        world: world.clone(),
+        plan: Arc::new(plan.clone()),
+        without: without.clone(),
+        directory: directory.into(),
+        cluster: MemoryCluster::default(),
+    };
     let violation = runtime.block_on(async {
         let whole = tokio::spawn(async move { stage.whole().await });
         tokio::select! {
@@ -75,16 +81,15 @@ struct Stage {
     plan: Arc<Plan>,
     without: Without,
     directory: Arc<FsPath>,
+    cluster: MemoryCluster,
 }
 
 impl Stage {
     /// All of it; what did not hold.
     async fn whole(&self) -> Option<String> {
-        for (number, file) in self.plan.files.iter().enumerate().filter(|(i, _)| !self.without.files.contains(i)) {
-            let (file, directory) = (file.clone(), self.directory.clone());
-            self.world.later(Duration::from_millis(file.comes_ms), hash(&("file", number)), move |_| {
-                let _a_file_that_did_not_come_is_missed_later = file.write(&directory);
-            });
+        match self.plan.topic {
+            None => self.files_come(),
+            Some(topic) => self.records_come(topic),
         }
         let processes: Vec<_> = (0..self.plan.processes.len()).filter(|i| !self.without.processes.contains(i)).collect();
         let lives = processes.into_iter().map(|process| {
@@ -99,10 +104,48 @@ impl Stage {
                 Err(panicked) => return Some(format!("a panic: {panicked}")),
             }
         }
-        let last_ms = self.plan.files.iter().map(|f| f.comes_ms).max().unwrap_or(0);
-        let rest = Duration::from_millis(last_ms + 1).saturating_sub(Duration::from_nanos(self.world.now()));
+        let rest = Duration::from_millis(self.plan.all_there_ms()).saturating_sub(Duration::from_nanos(self.world.now()));
         self.world.wait(None, rest, 0).await;
         self.settled().await.err()
+    }
+
+    fn files_come(&self) {
+        for (number, file) in self.files() {
+            let (file, directory) = (file.clone(), self.directory.clone());
+            self.world.later(Duration::from_millis(file.comes_ms), hash(&("file", number)), move |_| {
+                let _a_file_that_did_not_come_is_missed_later = file.write(&directory);
+            });
+        }
+    }
+
+    fn records_come(&self, topic: TopicPlan) {
+        self.cluster.create(TOPIC, self.plan.files.len(), Some("the topic"));
+        self.cluster.repeat_after(topic.repeat_after);
+        for (partition, file) in self.files() {
+            for i in 0..file.records.len() {
+                let (cluster, line, gap_after) = (self.cluster.clone(), file.line(i), file.gap_after);
+                let at = Duration::from_millis(file.comes_ms + topic.pace_ms * i as u64);
+                // Records of one partition keep their order whatever comes at the same moment.
+                let turn = ((partition as u64) << 32) + i as u64;
+                self.world.later(at, turn, move |_| {
+                    cluster.send(TOPIC, partition, Some(&line));
+                    if gap_after > 0 && (i + 1) % gap_after == 0 {
+                        cluster.gap(TOPIC, partition, 1);
+                    }
+                });
+            }
+        }
+        if let Some((from, away)) = topic.away {
+            for (at, gone) in [(from, true), (from + away, false)] {
+                let cluster = self.cluster.clone();
+                self.world.later(Duration::from_millis(at), hash(&("away", at)), move |_| cluster.set_away(gone));
+            }
+        }
+    }
+
+    /// The files, or partitions, of the world that were not left out.
+    fn files(&self) -> impl Iterator<Item = (usize, &SourceFile)> {
+        self.plan.files.iter().enumerate().filter(|(i, _)| !self.without.files.contains(i))
     }
 
     /// A process, from life to life.
@@ -131,7 +174,8 @@ impl Stage {
                 Some(errors) => {
                     for error in &errors {
                         self.world.tell(|| format!("p{process} fails: {}", error.chain_text()), hash(&error.kind().exit_code()));
-                        check_error(process, error, faults)?;
+                        let cluster_failed = self.plan.topic.is_some_and(|t| t.away.is_some());
+                        check_error(process, error, faults, cluster_failed)?;
                     }
                     if errors.is_empty() {
                         return Ok(());
@@ -186,7 +230,7 @@ impl Stage {
     }
 
     fn engine(&self, store: Store, clock: Arc<SimMachine>, stop: Stop, mended: bool) -> Engine {
-        let text = declaration(self.plan.after, self.plan.max_rows, mended);
+        let text = declaration(&self.plan.source(), self.plan.max_rows, mended);
         let project = Project::parse(&text, &|_| None).unwrap_or_else(|e| panic!("{}", e.render("alluvium.yaml")));
         let store = if self.plan.shared_leases { store } else { store.layered(|inner| Arc::new(OwnLeases::new(inner))) };
         Engine::new(EngineSettings {
@@ -198,7 +242,7 @@ impl Stage {
             clock,
             observer: Arc::new(Silent),
             stop,
-            broker: Arc::new(MemoryCluster::default()),
+            broker: SimBroker::new(&self.cluster, &self.world),
         })
     }
 
@@ -209,6 +253,13 @@ impl Stage {
         self.settle(replays).await?;
         self.check(replays).await?;
         self.world.wait(None, AFTERMATH, 0).await;
+        if self.plan.topic.is_some() {
+            // What was taken in may expire.
+            for (partition, file) in self.files() {
+                let end = file.records.len() + file.records.len().checked_div(file.gap_after).unwrap_or(0);
+                self.cluster.expire(TOPIC, partition, i64::try_from(end).unwrap_or(0));
+            }
+        }
         if self.settle(replays).await? > 0 {
             return Err("something was left to do after everything was done".to_owned());
         }
@@ -256,8 +307,7 @@ impl Stage {
             whole.put(&path, bytes.into()).await.map_err(|e| e.to_string())?;
         }
         let whole: Arc<dyn ObjectStore> = whole;
-        let files: Vec<_> =
-            self.plan.files.iter().enumerate().filter(|(i, _)| !self.without.files.contains(i)).map(|(_, f)| f.clone()).collect();
+        let files: Vec<_> = self.files().map(|(_, file)| file.clone()).collect();
         let landed = DatasetCheck::new(&whole, "default", "edit", "org").landed().await?;
         input::check(&files, &landed, replays)?;
         for table in actors::TABLES {
@@ -295,10 +345,10 @@ fn errors(outcome: alluvium_core::Result<RunSummary>) -> Vec<Error> {
 }
 
 /// A process may find that it is old. It may find the store failing, if the store did fail.
-fn check_error(process: usize, error: &Error, faults: u32) -> Result<(), String> {
+fn check_error(process: usize, error: &Error, faults: u32, cluster_failed: bool) -> Result<(), String> {
     match error.kind() {
         Kind::Fenced => Ok(()),
-        Kind::Unavailable if faults > 0 => Ok(()),
+        Kind::Unavailable if faults > 0 || cluster_failed => Ok(()),
         kind => Err(format!("p{process} failed as {kind:?} after {faults} faults: {}", error.chain_text())),
     }
 }

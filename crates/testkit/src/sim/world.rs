@@ -201,6 +201,11 @@ impl World {
         }
     }
 
+    /// Lets time pass, while nobody can do anything.
+    pub(super) fn pass(&self, time: Duration) {
+        self.inner().now += nanos(time);
+    }
+
     /// Lets `act` happen after `time`, whoever is dead by then.
     pub(super) fn later(&self, time: Duration, turn: u64, act: impl FnOnce(&mut Inner) + Send + 'static) {
         let mut inner = self.inner();

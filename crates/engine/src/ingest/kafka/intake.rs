@@ -177,6 +177,15 @@ impl KafkaIntake {
             return Ok(None);
         }
         match work.range_of(listing, finished).await? {
+            #[cfg(feature = "plants")]
+            Some(Range::Kafka(range)) if alluvium_lake::Plant::ResumeFromBroker.grows() => {
+                let mut positions = KafkaPositions::after(&range);
+                for (partition, standing) in &mut positions.partitions {
+                    let next = work.engine.broker.committed(&self.topic.group, &self.topic.name, *partition);
+                    *standing = KafkaStanding { next: next.unwrap_or(Offset(0)), last: None };
+                }
+                Ok(Some(positions))
+            }
             Some(Range::Kafka(range)) => Ok(Some(KafkaPositions::after(&range))),
             Some(Range::Files(_)) => Err(Error::new(
                 Kind::Conflict,
