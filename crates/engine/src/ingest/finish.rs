@@ -40,6 +40,17 @@ impl Finishing<'_> {
     /// # Cancel safety
     /// Cancelled anywhere, the next who reads the chain finishes the batch.
     pub(super) async fn finish(&self, record: &BatchRecord) -> Result<Finished> {
+        match self.carry(record).await {
+            // Once others have finished the batch, a cleanup may take what it is looked for in.
+            Err(e) if e.kind() == Kind::Corrupt => match self.chain.done_mark(record.batch).await? {
+                Some(mark) => Ok(Finished::Done(Box::new(mark))),
+                None => Err(e),
+            },
+            carried => carried,
+        }
+    }
+
+    async fn carry(&self, record: &BatchRecord) -> Result<Finished> {
         let RecordBody::Intent(recorded) = &record.body else { return Ok(Finished::Amend("it was voided".to_owned())) };
         let app = app_id(self.chain.chain());
         let spec = TableSpec::data(self.dataset);

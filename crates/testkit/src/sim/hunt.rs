@@ -13,7 +13,7 @@ use super::scratch::Scratch;
 
 /// The most worlds that are run to make one smaller.
 const MAX_SHRINKS: usize = 120;
-/// A world that does nothing for so long, in real time, hangs.
+/// A world in which nothing happens for so long, in real time, hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 
 /// How one seed came out.
@@ -54,11 +54,16 @@ fn once(plan: &Plan, without: &Without, tell: bool) -> io::Result<Verdict> {
     let _set_by_the_first = rayon::ThreadPoolBuilder::new().num_threads(1).build_global();
     let scratch = Scratch::new(plan.seed)?;
     let ended = Arc::new(AtomicBool::new(false));
-    let (watching, seed) = (ended.clone(), plan.seed);
+    let progress = Arc::new(AtomicU64::new(0));
+    let (watching, watched, seed) = (ended.clone(), progress.clone(), plan.seed);
     let watch = std::thread::spawn(move || {
-        let begun = Instant::now();
+        let mut last = (0, Instant::now());
         while !watching.load(Ordering::SeqCst) {
-            if begun.elapsed() > HANGS_AFTER {
+            let now = watched.load(Ordering::Relaxed);
+            if now != last.0 {
+                last = (now, Instant::now());
+            }
+            if last.1.elapsed() > HANGS_AFTER {
                 println!("seed {seed}");
                 eprintln!("seed {seed} hangs: something in it waits for what no event brings");
                 std::process::exit(1);
@@ -66,7 +71,7 @@ fn once(plan: &Plan, without: &Without, tell: bool) -> io::Result<Verdict> {
             std::thread::park_timeout(Duration::from_secs(1));
         }
     });
-    let verdict = run(plan, without, scratch.path(), tell);
+    let verdict = run(plan, without, scratch.path(), tell, &progress);
     ended.store(true, Ordering::SeqCst);
     watch.thread().unpark();
     verdict

@@ -2,6 +2,7 @@
 
 use std::path::Path as FsPath;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use alluvium_core::{Error, Kind, Project, Resolver};
@@ -46,8 +47,14 @@ pub(super) struct Verdict {
 }
 
 /// Runs a world in `directory`, which is empty.
-pub(super) fn run(plan: &Plan, without: &Without, directory: &FsPath, tell: bool) -> std::io::Result<Verdict> {
-    let (world, cannot_go_on) = World::new(plan.seed, plan.weather, without.only_faults.clone(), tell);
+pub(super) fn run(
+    plan: &Plan,
+    without: &Without,
+    directory: &FsPath,
+    tell: bool,
+    progress: &Arc<AtomicU64>,
+) -> std::io::Result<Verdict> {
+    let (world, cannot_go_on) = World::new(plan.seed, plan.weather, without.only_faults.clone(), tell, progress.clone());
     let parking = world.clone();
     let runtime = Builder::new_current_thread().enable_all().on_thread_park(move || parking.on_park()).build()?;
     let stage = Stage {
@@ -254,9 +261,9 @@ impl Stage {
         self.check(replays).await?;
         self.world.wait(None, AFTERMATH, 0).await;
         if self.plan.topic.is_some() {
-            // What was taken in may expire.
+            // What was taken in may expire; offsets without a record behind it are not known to have been passed.
             for (partition, file) in self.files() {
-                let end = file.records.len() + file.records.len().checked_div(file.gap_after).unwrap_or(0);
+                let end = file.records.len().checked_sub(1).map_or(0, |last| file.offset(last) + 1);
                 self.cluster.expire(TOPIC, partition, i64::try_from(end).unwrap_or(0));
             }
         }

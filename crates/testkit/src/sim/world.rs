@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use super::dice::hash;
 use super::fate::{Fate, Fault, Site, Verb, Weather, fate, place};
 
 /// A world in which more happens than this does not come to an end.
-const MAX_EVENTS: u64 = 200_000;
+const MAX_EVENTS: u64 = 30_000;
 
 /// A world: cheap to clone, all clones are the same.
 #[derive(Clone)]
@@ -29,6 +30,8 @@ pub(super) struct World {
     main: ThreadId,
     /// Only faults at these sites happen; without it, all do.
     allowed: Option<Arc<BTreeSet<u64>>>,
+    /// Counts what happened, for whoever watches from outside.
+    progress: Arc<AtomicU64>,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -115,6 +118,7 @@ impl World {
         weather: Weather,
         allowed: Option<Arc<BTreeSet<u64>>>,
         tell: bool,
+        progress: Arc<AtomicU64>,
     ) -> (Self, oneshot::Receiver<String>) {
         let (ended, end) = oneshot::channel();
         let inner = Inner {
@@ -131,7 +135,7 @@ impl World {
             ended: Some(ended),
         };
         let main = std::thread::current().id();
-        (Self { seed, weather, main, allowed, inner: Arc::new(Mutex::new(inner)) }, end)
+        (Self { seed, weather, main, allowed, progress, inner: Arc::new(Mutex::new(inner)) }, end)
     }
 
     pub(super) fn seed(&self) -> u64 {
@@ -175,6 +179,7 @@ impl World {
             }
             inner.now = inner.now.max(at);
             inner.happened += 1;
+            self.progress.fetch_add(1, Ordering::Relaxed);
             match pending.event {
                 Event::Wake(waiter) => {
                     if waiter.send(()).is_ok() {

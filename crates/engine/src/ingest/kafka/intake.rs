@@ -43,6 +43,8 @@ pub(in crate::ingest) struct KafkaIntake {
     at: Option<At>,
     /// Where reading ends: what was there at the start of a run that is to end; of a follower, at the start of a batch.
     ends: Option<BTreeMap<i32, Offset>>,
+    /// The first offset that each partition held when the cluster was last looked at.
+    lows: BTreeMap<i32, Offset>,
     gathering: Option<Gathering>,
     away: Away,
     /// When to look at the cluster again.
@@ -65,6 +67,7 @@ impl KafkaIntake {
             options,
             at: None,
             ends: None,
+            lows: BTreeMap::new(),
             gathering: None,
             away: Away::default(),
             looks_at: None,
@@ -220,6 +223,7 @@ impl KafkaIntake {
         (look, starts): &(TopicLook, Option<BTreeMap<i32, Offset>>),
     ) -> Result<Option<Round>> {
         self.looks_at = Some(work.engine.elapsed() + LOOK_INTERVAL);
+        self.lows = look.watermarks.iter().map(|(partition, (low, _))| (*partition, *low)).collect();
         if self.options.mode == Mode::Follow || self.ends.is_none() {
             self.ends = Some(ends_of(look));
         }
@@ -361,7 +365,7 @@ impl KafkaIntake {
     fn open(&self, engine: &Engine, work: &ChainWork<'_>, positions: &KafkaPositions) -> Result<Gathering> {
         let parts: Vec<_> = work.dataset.fields.iter().filter_map(|f| work.dataset.message_part(f)).collect();
         let headers = parts.iter().any(|part| matches!(part, alluvium_core::MessagePart::Header(_)));
-        let from: Vec<(i32, Offset)> = positions.partitions.iter().map(|(p, s)| (*p, self.first_wanted(s))).collect();
+        let from: Vec<(i32, Offset)> = positions.partitions.iter().map(|(p, s)| (*p, self.first_wanted(*p, s))).collect();
         let settings = ReaderSettings {
             topic: &self.topic.name,
             from: &from,
@@ -374,8 +378,10 @@ impl KafkaIntake {
         Ok(Gathering::new(reader, &self.topic.name, !parts.is_empty(), self.topic.tombstones, &positions.partitions, machine))
     }
 
-    fn first_wanted(&self, standing: &KafkaStanding) -> Offset {
-        standing.last.map_or(standing.next, |last| last.offset)
+    /// The last record taken, unless it has expired.
+    fn first_wanted(&self, partition: i32, standing: &KafkaStanding) -> Offset {
+        let is_there = |offset: Offset| self.lows.get(&partition).is_none_or(|low| offset >= *low);
+        standing.last.map(|last| last.offset).filter(|offset| is_there(*offset)).unwrap_or(standing.next)
     }
 }
 
