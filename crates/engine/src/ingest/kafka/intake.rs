@@ -42,8 +42,11 @@ pub(in crate::ingest) struct KafkaIntake {
     options: IngestOptions,
     /// Where the chain stands, once that was read.
     at: Option<At>,
-    /// Where reading ends: what was there at the start of a run that is to end; of a follower, at the start of a batch.
+    /// Where reading ends: what was there at the start of a run that is to end. A follower's batch does not end before what
+    /// the last look found, unless nothing comes.
     ends: Option<BTreeMap<i32, Offset>>,
+    /// The first offsets that are still there, as the last look found.
+    lows: BTreeMap<i32, Offset>,
     gathering: Option<Gathering>,
     away: Away,
     /// When to look at the cluster again.
@@ -66,6 +69,7 @@ impl KafkaIntake {
             options,
             at: None,
             ends: None,
+            lows: BTreeMap::new(),
             gathering: None,
             away: Away::default(),
             looks_at: None,
@@ -148,7 +152,7 @@ impl KafkaIntake {
         }
         let doubtful = self.gathering.as_ref().is_some_and(Gathering::is_doubtful);
         let must_look = self.gathering.is_none() || doubtful || self.looks_at.is_none_or(|at| at <= Instant::now());
-        if must_look || self.options.mode == Mode::Follow {
+        if must_look {
             let asked = tokio::task::block_in_place(|| self.look_at_cluster(work.engine.broker.as_ref()));
             let look = match asked {
                 Ok(look) => look,
@@ -164,6 +168,7 @@ impl KafkaIntake {
             }
         }
         work.prepare(listing).await?;
+        work.drop_old_records(listing, finished).await?;
         self.read_batch(work, key).await
     }
 
@@ -215,6 +220,7 @@ impl KafkaIntake {
         if self.options.mode == Mode::Follow || self.ends.is_none() {
             self.ends = Some(ends_of(look));
         }
+        self.lows = look.watermarks.iter().map(|(partition, (low, _))| (*partition, *low)).collect();
         let positions = self.at.as_mut().and_then(|at| at.positions.as_mut());
         let Some(positions) = positions else {
             let starts = starts.clone().unwrap_or_default();
@@ -353,7 +359,7 @@ impl KafkaIntake {
     fn open(&self, engine: &Engine, work: &ChainWork<'_>, positions: &KafkaPositions) -> Result<Gathering> {
         let parts: Vec<_> = work.dataset.fields.iter().filter_map(|f| work.dataset.message_part(f)).collect();
         let headers = parts.iter().any(|part| matches!(part, alluvium_core::MessagePart::Header(_)));
-        let from: Vec<(i32, Offset)> = positions.partitions.iter().map(|(p, s)| (*p, self.first_wanted(s))).collect();
+        let from: Vec<(i32, Offset)> = positions.partitions.iter().map(|(p, s)| (*p, self.first_wanted(*p, s))).collect();
         let settings = ReaderSettings {
             topic: &self.topic.name,
             from: &from,
@@ -365,8 +371,9 @@ impl KafkaIntake {
         Ok(Gathering::new(reader, &self.topic.name, !parts.is_empty(), self.topic.tombstones, &positions.partitions))
     }
 
-    fn first_wanted(&self, standing: &KafkaStanding) -> Offset {
-        standing.last.map_or(standing.next, |last| last.offset)
+    fn first_wanted(&self, partition: i32, standing: &KafkaStanding) -> Offset {
+        let is_there = |offset: &Offset| self.lows.get(&partition).is_some_and(|low| offset >= low);
+        standing.last.map(|last| last.offset).filter(is_there).unwrap_or(standing.next)
     }
 }
 
