@@ -5,6 +5,7 @@
 //! for people, and for the documents that quote them.
 
 mod generate;
+mod kafka;
 mod measure;
 mod options;
 mod report;
@@ -49,8 +50,8 @@ struct Bench {
     keep: bool,
 }
 
-/// Runs the benchmark as `args` ask.
-pub fn main(args: &[&str]) -> ExitCode {
+/// Runs the benchmark of that name as `args` ask.
+pub fn main(name: &str, args: &[&str]) -> ExitCode {
     let options = match Options::parse(args) {
         Ok(Some(options)) => options,
         Ok(None) => {
@@ -62,10 +63,11 @@ pub fn main(args: &[&str]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match ingest(&options) {
+    let measured = if name == "kafka" { kafka::run(&options) } else { ingest(&options) };
+    match measured {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("xtask: bench ingest: {error}");
+            eprintln!("xtask: bench {name}: {error}");
             ExitCode::FAILURE
         }
     }
@@ -139,7 +141,8 @@ impl Bench {
         let name = contender.name();
         let (measured, arrived) = match contender {
             Contender::Alluvium { durability, memory } => {
-                fs::write(work.join("alluvium.yaml"), project(&input.dir, durability))?;
+                let source = format!("files: {{ path: \"{}\", format: json }}", input.dir.display());
+                fs::write(work.join("alluvium.yaml"), dataset(&source, durability))?;
                 let mut command = Command::new(&self.binary);
                 command.args(["run", "ingest", "--output", "json", "--project"]).arg(work);
                 if let Some(memory) = memory {
@@ -171,15 +174,14 @@ impl Bench {
 }
 
 /// The project file: one batch a million rows, as the peer's one commit.
-fn project(input: &Path, durability: &str) -> String {
+fn dataset(source: &str, durability: &str) -> String {
     format!(
         r#"project: bench
 storage: ./lake
 durability: {durability}
 datasets:
   activity:
-    source:
-      files: {{ path: "{}", format: json }}
+    source: {{ {source} }}
     key: event_id
     org: org_id
     event_time: occurred_at
@@ -200,8 +202,7 @@ datasets:
     identities: [lead_id, user_id]
     layout: {{ partition_by: [org_id] }}
     batch: {{ max_rows: 1000000, max_bytes: 1GiB }}
-"#,
-        input.display()
+"#
     )
 }
 
