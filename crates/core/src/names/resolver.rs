@@ -155,7 +155,7 @@ impl Resolver {
     ///
     /// # Errors
     /// As [`Resolver::lease`].
-    pub fn consumer_dir(&self, name: &str, dataset: &DatasetName) -> Result<String, NameError> {
+    pub fn consumer_dir(&self, name: &str, dataset: &DatasetName) -> Result<String, TextError> {
         plain(name, "consumer", MAX_PART_BYTES)?;
         Ok(format!("{}/{name}/{dataset}", self.consumers_dir()))
     }
