@@ -17,8 +17,8 @@ pub use ingest::{
 };
 pub use observe::{BatchReport, Observer, Silent};
 pub use read::{
-    ChainStatus, DatasetStatus, LastBatch, QueryRows, RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport,
-    TablesReport,
+    ChainStatus, Changes, ChangesReader, ChangesRequest, ConsumerStatus, DatasetStatus, LastBatch, PositionStatus, QueryRows,
+    RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport, TablesReport,
 };
 pub use source::{Broker, Polled, RdBroker, Reader, ReaderSettings, Record, TopicFacts, Watermarks};
 pub use source::{

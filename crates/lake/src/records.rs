@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchRecord, BatchSpan, ChainFile, ChainId, DoneMark, Error, Kind, RECORD_FORMAT, RecordBody,
+    Attempt, BatchKey, BatchNumber, BatchRecord, BatchSpan, ChainFile, ChainId, DoneMark, Error, Kind, RECORD_FORMAT, Range,
     Resolver, Result,
 };
 use bytes::Bytes;
 use object_store::path::Path;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::store::{PutNew, Store};
 
@@ -65,7 +65,7 @@ impl ChainStore {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn listing(&self) -> Result<ChainListing> {
-        let directory = Path::from(self.resolver.chain_dir(self.chain.job, &self.chain.dataset, self.chain.shard));
+        let directory = Path::from(self.resolver.chain_dir(&self.chain));
         let mut listing = ChainListing::default();
         for found in self.store.list(&directory, None).await? {
             match found.path.filename().and_then(ChainFile::parse) {
@@ -84,13 +84,31 @@ impl ChainStore {
         Ok(listing)
     }
 
-    /// The record at `key`. One that a former incarnation of the namespace left there is void: its files are gone.
+    /// The record at `key`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if it cannot be read, [`Kind::Unsupported`] if a newer program wrote it.
+    /// [`Kind::Corrupt`] if it cannot be read or is another chain's, [`Kind::Unsupported`] if a newer program wrote it.
     pub async fn record(&self, key: BatchKey) -> Result<Option<BatchRecord>> {
-        let record: Option<BatchRecord> = self.read(&self.resolver.record(&self.chain, key)).await?;
-        Ok(record.map(|r| if r.chain == self.chain { r } else { BatchRecord { body: RecordBody::Void, ..r } }))
+        let path = self.resolver.record(&self.chain, key);
+        let record: Option<BatchRecord> = self.read(&path).await?;
+        record.map(|r| if r.chain == self.chain && r.key() == key { Ok(r) } else { Err(misplaced(&path)) }).transpose()
+    }
+
+    /// What the attempt of the record at `key` read; `None` if nothing stands there, or it is void. Costs less memory than
+    /// [`ChainStore::record`], which holds the names and statistics of all files.
+    ///
+    /// # Errors
+    /// As [`ChainStore::record`].
+    pub async fn recorded_range(&self, key: BatchKey) -> Result<Option<RecordedRange>> {
+        let path = self.resolver.record(&self.chain, key);
+        match self.read::<RangeOfRecord>(&path).await? {
+            None => Ok(None),
+            Some(r) if r.chain != self.chain || (r.batch, r.attempt) != (key.batch, key.attempt) => Err(misplaced(&path)),
+            Some(r) => Ok(match r.body {
+                RangeOfBody::Void => None,
+                RangeOfBody::Intent(range) => Some(range),
+            }),
+        }
     }
 
     /// The mark that `batch` is finished.
@@ -169,17 +187,107 @@ impl ChainStore {
     }
 }
 
+fn misplaced(path: &str) -> Error {
+    Error::new(Kind::Corrupt, format!("{path} holds the record of another batch"))
+        .hint("it was copied there: restore _alluvium/chains from a backup of the storage")
+}
+
 /// Reads one of our JSON files, which all have a `format` number.
 pub(crate) fn read_versioned<T: DeserializeOwned>(bytes: &[u8], newest_format: u32, path: &str) -> Result<T> {
     let corrupt = |e: serde_json::Error| {
         Error::new(Kind::Corrupt, format!("{path} is damaged")).hint("restore it from a backup of the storage").source(e)
     };
-    let value: Value = serde_json::from_slice(bytes).map_err(corrupt)?;
-    match value.get("format").and_then(Value::as_u64) {
+    // Not by way of a `Value`: a record may name thousands of files, and as a tree they take many times their text.
+    let Formatted { format } = serde_json::from_slice(bytes).map_err(corrupt)?;
+    match format {
         Some(format) if format > u64::from(newest_format) => {
             Err(Error::new(Kind::Unsupported, format!("{path} has format {format}, this program reads up to {newest_format}"))
                 .hint("a newer alluvium wrote here: use that version or a newer one"))
         }
-        _ => serde_json::from_value(value).map_err(corrupt),
+        _ => serde_json::from_slice(bytes).map_err(corrupt),
+    }
+}
+
+/// The part of all our JSON files that tells how to read the rest.
+#[derive(Deserialize)]
+struct Formatted {
+    format: Option<u64>,
+}
+
+/// What a record says was read.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct RecordedRange {
+    /// The range of source positions.
+    pub range: Range,
+}
+
+/// A [`BatchRecord`] without what it stages.
+#[derive(Deserialize)]
+struct RangeOfRecord {
+    #[serde(flatten)]
+    chain: ChainId,
+    batch: BatchNumber,
+    attempt: Attempt,
+    body: RangeOfBody,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RangeOfBody {
+    Void,
+    Intent(RecordedRange),
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use alluvium_core::{DatasetName, Incarnation, Job, Namespace, Shard};
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    const GOLDEN: &str = include_str!("../../core/tests/golden/batch-record-v1.json");
+    const VOID: &str = include_str!("../../core/tests/golden/batch-record-void-v1.json");
+
+    fn chain_of(incarnation: &str, shard: Shard) -> ChainStore {
+        let incarnation = Incarnation(incarnation.to_owned());
+        let chain = ChainId { incarnation, job: Job::Ingest, dataset: DatasetName("edit".to_owned()), shard };
+        ChainStore::new(&Store::over(Arc::new(InMemory::new())), &Resolver::new(Namespace::default()), chain)
+    }
+
+    /// What is read back of a record that stands in the chain as `text`.
+    async fn range_of(chain: &ChainStore, text: &str) -> Result<Option<RecordedRange>> {
+        let key = BatchKey { batch: BatchNumber(7), attempt: Attempt(1) };
+        let path = Path::from(chain.resolver.record(&chain.chain, key));
+        assert_eq!(chain.store.put_new(&path, Bytes::from(text.to_owned())).await.unwrap(), PutNew::Created);
+        chain.recorded_range(key).await
+    }
+
+    #[tokio::test]
+    async fn the_range_of_a_record_is_read_without_the_rest() {
+        let chain = chain_of("0123456789abcdef0123456789abcdef", Shard::WHOLE);
+        let Range::Files(files) = range_of(&chain, GOLDEN).await.unwrap().unwrap().range else { panic!("not of files") };
+        let found: Vec<_> = files.iter().map(|f| (f.path.as_str(), f.from.record, f.to.map(|to| to.record))).collect();
+        assert_eq!(found, [("2026/a.json.gz", 10, None), ("2026/b.json", 0, Some(3))]);
+    }
+
+    #[tokio::test]
+    async fn a_void_record_has_no_range_and_that_of_another_chain_is_refused() {
+        assert_eq!(range_of(&chain_of("another", Shard::WHOLE), GOLDEN).await.unwrap_err().kind(), Kind::Corrupt);
+        let written: BatchRecord = serde_json::from_str(VOID).unwrap();
+        let void = VOID.replace("\"batch\": 1", "\"batch\": 7").replace("\"attempt\": 0", "\"attempt\": 1");
+        assert_eq!(range_of(&chain_of(&written.chain.incarnation.0, written.chain.shard), &void).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_record_of_a_newer_format_or_a_damaged_one_is_refused() {
+        let chain = || chain_of("0123456789abcdef0123456789abcdef", Shard::WHOLE);
+        let newer = r#"{"format": 2, "all": ["else", {"is": "different"}]}"#;
+        assert_eq!(range_of(&chain(), newer).await.unwrap_err().kind(), Kind::Unsupported);
+        for damaged in ["", "{", "[]", r#"{"format": 1}"#, &GOLDEN[..GOLDEN.len() - 20]] {
+            assert_eq!(range_of(&chain(), damaged).await.unwrap_err().kind(), Kind::Corrupt, "{damaged}");
+        }
     }
 }

@@ -12,6 +12,7 @@ mod fault;
 mod kafka;
 mod lab;
 mod pause;
+mod server;
 mod table;
 mod tree;
 
@@ -22,5 +23,6 @@ pub use fault::{Fault, FaultStore, Injected, Put, PutKind, injected};
 pub use kafka::{KafkaServer, KafkaTools, MemoryCluster, OpenTransaction, Sent};
 pub use lab::{Lab, Listener};
 pub use pause::{PauseStore, Step};
+pub use server::{Outcome, Proxy, Request, StoreKind, TestStore};
 pub use table::{Add, LogEntry, Row, TableReader};
 pub use tree::copy_tree;

@@ -4,6 +4,7 @@
 //! table prints medians, and ratios to the peer. The input is generated once and kept. Nothing is judged: the numbers are
 //! for people, and for the documents that quote them.
 
+pub mod changes;
 mod generate;
 mod kafka;
 mod measure;
@@ -208,7 +209,7 @@ datasets:
 
 /// Builds the release binary and says where it is.
 fn build_release(target: &Path) -> io::Result<PathBuf> {
-    let status = Command::new(steps::cargo())
+    let status = steps::cargo()
         .args(["build", "--release", "--package", "alluvium", "--target-dir"])
         .arg(target)
         .current_dir(steps::root())

@@ -8,6 +8,7 @@ use alluvium_engine::{
 };
 use serde_json::{Value, json};
 
+use super::consumers;
 use crate::args::{Global, Output};
 use crate::progress::Progress;
 use crate::{context, memory, output};
@@ -29,6 +30,7 @@ pub async fn status(global: &Global) -> Result<u8> {
             failed.extend(&topic.unknown);
         }
     }
+    failed.extend(status.consumers.as_ref().err());
     failed.dedup_by_key(|e| e.message().to_owned());
     for error in &failed {
         output::print_error(error);
@@ -46,7 +48,7 @@ fn objects(status: &Status) -> Result<()> {
             output::json(&chain_object(&dataset.name.0, chain))?;
         }
     }
-    Ok(())
+    status.consumers.iter().flatten().try_for_each(|consumer| output::json(&consumers::object(consumer)))
 }
 
 fn dataset_object(dataset: &DatasetStatus) -> Value {
@@ -148,7 +150,13 @@ fn text(status: &Status) -> Result<()> {
             output::line(&format!("dataset {}: accepted as lost: {loss}", dataset.name))?;
         }
     }
-    Ok(())
+    match status.consumers.as_deref() {
+        Ok([]) | Err(_) => Ok(()),
+        Ok(some) => {
+            output::line("")?;
+            consumers::table(some)
+        }
+    }
 }
 
 /// `sharded`: the source is cut into several shards.

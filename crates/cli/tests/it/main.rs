@@ -4,8 +4,12 @@
 
 mod kafka;
 mod kills;
+#[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod memory;
 mod read;
 mod real_data;
 mod site;
 mod snapshots;
+mod spark;
+mod stores;
 mod values;

@@ -369,17 +369,16 @@ fn cut_or_damaged_log_exits_with_8() {
 
 #[test]
 fn damaged_record_exits_with_8_and_one_of_a_future_format_with_7() {
-    let chain = "lake/default/_alluvium/chains/ingest/edit/0";
-    let unfinished = |site: &Site| fs::remove_file(site.path(&format!("{chain}/{:020}.done.json", 1))).unwrap();
-    let record = format!("{chain}/{:020}.0000.json", 1);
+    let unfinished = |site: &Site| fs::remove_file(site.chain("edit").join(format!("{:020}.done.json", 1))).unwrap();
+    let record = |site: &Site| site.chain("edit").join(format!("{:020}.0000.json", 1));
     let damaged = broken(|site| {
         unfinished(site);
-        fs::write(site.path(&record), "{\"format\":1,").unwrap();
+        fs::write(record(site), "{\"format\":1,").unwrap();
     });
     only_view_goes_on(&damaged, 8, "00000000000000000001.0000.json is damaged");
     let future = broken(|site| {
         unfinished(site);
-        replace(&site.path(&record), "\"format\":1", "\"format\":2");
+        replace(&record(site), "\"format\":1", "\"format\":2");
     });
     only_view_goes_on(&future, 7, "has format 2, this program reads up to 1\n  hint: a newer alluvium wrote here");
 }

@@ -1,6 +1,6 @@
 //! How far a dataset's source was read, and what waits there.
 
-use alluvium_core::{BatchNumber, Dataset, FilePlanner, FileRange, Incarnation, Job, Kind, Range, Result, Shard, Source};
+use alluvium_core::{BatchNumber, Dataset, FileRange, Incarnation, Job, Kind, Range, Result, Shard, Source};
 use alluvium_lake::ChainStore;
 
 use super::backlog::Inbox;
@@ -53,10 +53,7 @@ impl Engine {
             Some(incarnation) => self.taken(dataset, incarnation).await?,
             None => (Taken::new(), None),
         };
-        let mut planner = FilePlanner::new(&taken.files, taken.partial.as_ref());
-        let context = |e: alluvium_core::Error| e.context(format!("dataset {}", dataset.name));
-        let notes = inbox.files.visit(None, |file| planner.see(file)).await.map_err(context)?;
-        let plan = planner.finish().map_err(|e| context(e.into()))?;
+        let (plan, notes) = inbox.plan(&taken).await.map_err(|e| e.context(format!("dataset {}", dataset.name)))?;
         Ok(SourcePosition::Files(FilePosition {
             last_file,
             waiting_files: plan.next.len() as u64,

@@ -86,7 +86,7 @@ impl<'a> FileFeed<'a> {
             FileRange { path: file.path, size: opened.size, stamp: opened.stamp, from: from.unwrap_or_default(), to: None };
         let input = match opened.file {
             OpenedFile::File(file) => Input::File(file),
-            OpenedFile::Bytes(bytes) => Input::Bytes(bytes),
+            OpenedFile::Ranged(file) => Input::Ranged(file),
         };
         match Splitter::open(input, &range.path, self.inbox.source.format, range.from) {
             Ok(splitter) => {

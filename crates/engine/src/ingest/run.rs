@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchOutcome, Dataset, Error, Incarnation, Job, Kind, Result, Shard, Source,
+    Attempt, BatchKey, BatchNumber, BatchOutcome, Dataset, Error, Incarnation, Job, Kind, RecordBody, Result, Shard, Source,
 };
 use alluvium_lake::{ChainListing, Lease, LeaseWatch};
 use tokio::time::Instant;
@@ -372,20 +372,19 @@ impl<'a> Ingest<'a> {
         }
         match self.work.resume(listing, newest).await? {
             Resumed::Done(outcome, range) => {
-                if let (Some(range), Intake::Files(files)) = (range, &self.intake) {
-                    self.work.finishing(true).after(&files.inbox, &range).await?;
+                if let (Some(range), Intake::Files(files)) = (range, &mut self.intake) {
+                    files.after(&self.work, newest.batch, &range).await?;
                 }
                 Ok(Round::Batch(outcome))
             }
             Resumed::Again(record) => {
                 let written = self.work.write(&record, Vec::new()).await?;
-                if let (Some(_), alluvium_core::RecordBody::Intent(recorded), Intake::Files(files)) =
-                    (&written, &record.body, &mut self.intake)
-                {
-                    self.work.finishing(false).after(&files.inbox, &recorded.range).await?;
-                }
-                if let (None, Intake::Files(files)) = (&written, &mut self.intake) {
-                    files.list_again();
+                if let Intake::Files(files) = &mut self.intake {
+                    match (&written, &record.body) {
+                        (Some(_), RecordBody::Intent(recorded)) => files.after(&self.work, record.batch, &recorded.range).await?,
+                        (Some(_), RecordBody::Void) => {}
+                        (None, _) => files.list_again(),
+                    }
                 }
                 Ok(written.map_or(Round::Again, Round::Batch))
             }

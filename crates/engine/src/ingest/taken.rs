@@ -1,10 +1,10 @@
 //! What a chain has taken from its source so far, and where it goes on.
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchSpan, ChainFile, Error, FileRange, Kind, Range, RecordBody, Recorded, Result, Segment,
-    StoredSegment, TakenFiles, cover_segments, decode_segment, encode_segment, plan_segment,
+    BatchKey, BatchNumber, BatchSpan, ChainFile, Error, FileRange, Kind, Range, Result, Segment, StoredSegment, TakenFiles,
+    cover_segments, decode_segment, encode_segment, plan_segment,
 };
-use alluvium_lake::{ChainListing, ChainStore};
+use alluvium_lake::{ChainListing, ChainStore, RecordedRange};
 use bytes::Bytes;
 
 /// Finished batches whose records are kept although a segment has their names.
@@ -15,6 +15,8 @@ const RECORDS_KEPT: u64 = 64;
 pub(super) struct Taken {
     pub(super) files: TakenFiles,
     pub(super) partial: Option<FileRange>,
+    /// The name that sorts last of those the newest batch took.
+    pub(super) newest_name: Option<String>,
     /// The batch up to which this is known; 0 before the first.
     pub(super) up_to: BatchNumber,
     /// The names since the last stored segment.
@@ -29,6 +31,7 @@ impl Taken {
         Self {
             files: TakenFiles::new(),
             partial: None,
+            newest_name: None,
             up_to: BatchNumber(0),
             names_since_segment: 0,
             segments: Vec::new(),
@@ -58,11 +61,13 @@ impl Taken {
             self.note(&recorded);
         }
         if newest > self.up_to {
-            self.partial = match range_of(chain, listing, newest).await?.range {
-                Range::Files(files) => files.into_iter().next_back().filter(|f| f.to.is_some()),
-                Range::DeadLetters { .. } => None,
+            let files = match range_of(chain, listing, newest).await?.range {
+                Range::Files(files) => files,
+                Range::DeadLetters { .. } => Vec::new(),
                 Range::Kafka(_) => return Err(reads_kafka(chain)),
             };
+            self.newest_name = files.iter().map(|f| &f.path).max().cloned();
+            self.partial = files.into_iter().next_back().filter(|f| f.to.is_some());
             self.up_to = newest;
         }
         Ok(())
@@ -76,7 +81,7 @@ impl Taken {
                 || (folded.0 + 1..=newest.0).any(|batch| !listing.records.contains_key(&BatchNumber(batch))))
     }
 
-    fn note(&mut self, recorded: &Recorded) {
+    fn note(&mut self, recorded: &RecordedRange) {
         if let Range::Files(files) = &recorded.range {
             self.files.insert_batch(files.iter().map(|f| (f.path.as_str(), f.stamp)));
             self.names_since_segment += files.len() as u64;
@@ -135,12 +140,10 @@ fn reads_kafka(chain: &ChainStore) -> Error {
 }
 
 /// What some attempt at the batch recorded; all attempts have the same range.
-pub(super) async fn range_of(chain: &ChainStore, listing: &ChainListing, batch: BatchNumber) -> Result<Recorded> {
+pub(super) async fn range_of(chain: &ChainStore, listing: &ChainListing, batch: BatchNumber) -> Result<RecordedRange> {
     for attempt in listing.records.get(&batch).into_iter().flatten() {
-        if let Some(record) = chain.record(BatchKey { batch, attempt: *attempt }).await?
-            && let RecordBody::Intent(recorded) = record.body
-        {
-            return Ok(*recorded);
+        if let Some(recorded) = chain.recorded_range(BatchKey { batch, attempt: *attempt }).await? {
+            return Ok(recorded);
         }
     }
     Err(Error::new(Kind::Corrupt, format!("the record of batch {batch} of {} is gone", chain.chain().dataset))

@@ -13,6 +13,7 @@ use alluvium_lake::{ChainStore, source_shards};
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 
+use super::changes::ConsumerStatus;
 use crate::engine::Engine;
 use crate::ingest::SourcePosition;
 use crate::source::push_time;
@@ -31,6 +32,8 @@ pub struct Status {
     pub used: bool,
     /// The datasets, in the order of the project file.
     pub datasets: Vec<DatasetStatus>,
+    /// The named readers of changes.
+    pub consumers: Result<Vec<ConsumerStatus>>,
 }
 
 /// One dataset.
@@ -110,6 +113,7 @@ impl Engine {
             storage: self.project.storage.clone(),
             used: incarnation.is_some(),
             datasets,
+            consumers: self.consumers().await,
         })
     }
 

@@ -12,6 +12,7 @@ use object_store::prefix::PrefixStore;
 use url::Url;
 
 use super::actions::{self, CommitActions};
+use super::state::TableState;
 use crate::store::Store;
 use crate::unescape::UnescapedLog;
 
@@ -57,11 +58,11 @@ impl DeltaLog {
         self.reader.clone()
     }
 
-    pub(super) fn engine(&self) -> Arc<dyn Engine> {
+    pub(crate) fn engine(&self) -> Arc<dyn Engine> {
         self.reader.engine(None)
     }
 
-    pub(super) fn url(&self) -> Url {
+    pub(crate) fn url(&self) -> Url {
         table_url(&self.root)
     }
 
@@ -85,7 +86,20 @@ impl DeltaLog {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn exists(&self) -> Result<bool> {
-        Ok(!self.store.list(&self.root.clone().join("_delta_log"), None).await?.is_empty())
+        self.store.has_any(&self.root.clone().join("_delta_log")).await
+    }
+
+    /// The state this process saw last, which may be old.
+    pub(super) fn known_state(&self, app_id: &str) -> Option<TableState> {
+        self.store.known_states().get(&self.root, app_id)
+    }
+
+    pub(super) fn remember(&self, state: &TableState) {
+        self.store.known_states().remember(&self.root, state);
+    }
+
+    pub(super) fn forget(&self, app_id: &str) {
+        self.store.known_states().forget(&self.root, app_id);
     }
 
     pub(super) async fn read_entry(&self, version: u64) -> Result<Option<Bytes>> {

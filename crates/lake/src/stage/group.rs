@@ -1,7 +1,7 @@
 //! Which rows belong to which partition.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
+use std::sync::{Mutex, PoisonError};
 
 use alluvium_core::{DatePartitionCount, Error, Kind, Result};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array};
@@ -11,12 +11,11 @@ use arrow::row::{RowConverter, SortField};
 
 use super::partition_value::partition_value;
 
-/// Rows ordered by partition, and counted; made from a batch while it is still near the processor.
+/// Rows ordered by partition; made from a batch while it is still near the processor.
 #[derive(Debug)]
 pub struct Arranged {
     pub(super) rows: RecordBatch,
     pub(super) parts: Vec<Part>,
-    pub(super) counts: HashMap<(String, i32), u64>,
 }
 
 /// The rows of one partition in one batch.
@@ -24,7 +23,6 @@ pub struct Arranged {
 pub(super) struct Part {
     /// Equal for equal partition values, whatever the batch.
     pub(super) key: Box<[u8]>,
-    pub(super) values: Vec<(String, Option<String>)>,
     pub(super) start: usize,
     pub(super) rows: usize,
 }
@@ -33,23 +31,19 @@ impl Arranged {
     /// Bytes in memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.rows.get_array_memory_size()
+        let parts = self.parts.iter().map(|p| size_of::<Part>() + p.key.len()).sum::<usize>();
+        self.rows.get_array_memory_size() + parts
     }
 }
 
 /// Orders the rows of `batch` by the values of `columns`: partitions in the order in which each first appears, rows within one
-/// as they were. With `org`, its rows are counted by event date.
-pub(super) fn arrange(batch: RecordBatch, columns: &[String], org: Option<&str>) -> Result<Arranged> {
+/// as they were.
+pub(super) fn arrange(batch: RecordBatch, columns: &[String]) -> Result<Arranged> {
     let internal = |e| Error::new(Kind::Internal, "grouping rows by partition").source(e);
-    let mut counts = HashMap::new();
-    if let Some(org) = org {
-        count(&batch, org, &mut counts)?;
-    }
     let rows = batch.num_rows();
     let keys: Vec<ArrayRef> = columns.iter().map(|c| column(&batch, c).cloned()).collect::<Result<_>>()?;
     if keys.is_empty() {
-        let parts = vec![Part { key: Box::default(), values: Vec::new(), start: 0, rows }];
-        return Ok(Arranged { rows: batch, parts, counts });
+        return Ok(Arranged { rows: batch, parts: vec![Part { key: Box::default(), start: 0, rows }] });
     }
     let converter = RowConverter::new(keys.iter().map(|k| SortField::new(k.data_type().clone())).collect()).map_err(internal)?;
     let converted = converter.convert_columns(&keys).map_err(internal)?;
@@ -63,8 +57,7 @@ pub(super) fn arrange(batch: RecordBatch, columns: &[String], org: Option<&str>)
             _ => match index.get(key) {
                 Some(slot) => *slot,
                 None => {
-                    let values = columns.iter().zip(&keys).map(|(name, k)| Ok((name.clone(), partition_value(k, row)?)));
-                    parts.push(Part { key: key.into(), values: values.collect::<Result<_>>()?, start: 0, rows: 0 });
+                    parts.push(Part { key: key.into(), start: 0, rows: 0 });
                     index.insert(key, parts.len() - 1);
                     parts.len() - 1
                 }
@@ -79,7 +72,7 @@ pub(super) fn arrange(batch: RecordBatch, columns: &[String], org: Option<&str>)
         start += part.rows;
     }
     if parts.len() == 1 {
-        return Ok(Arranged { rows: batch, parts, counts });
+        return Ok(Arranged { rows: batch, parts });
     }
     let mut next: Vec<usize> = parts.iter().map(|p| p.start).collect();
     let mut order = vec![0_u32; rows];
@@ -88,14 +81,13 @@ pub(super) fn arrange(batch: RecordBatch, columns: &[String], org: Option<&str>)
         next[slot] += 1;
     }
     let rows = take_record_batch(&batch, &UInt32Array::from(order)).map_err(internal)?;
-    Ok(Arranged { rows, parts, counts })
+    Ok(Arranged { rows, parts })
 }
 
 /// The rows of one partition in several batches: (batch, first row, rows), in input order.
 #[derive(Debug)]
 pub(super) struct Partition {
     key: Box<[u8]>,
-    pub(super) values: Vec<(String, Option<String>)>,
     pub(super) runs: Vec<Run>,
 }
 
@@ -111,6 +103,13 @@ impl Partition {
     pub(super) fn rows(&self) -> usize {
         self.runs.iter().map(|r| r.rows).sum()
     }
+
+    /// The partition's values of `columns`, as its first row has them.
+    pub(super) fn values(&self, batches: &[RecordBatch], columns: &[String]) -> Result<Vec<(String, Option<String>)>> {
+        let Some(first) = self.runs.first() else { return Ok(Vec::new()) };
+        let value = |name: &String| partition_value(column(&batches[first.batch], name)?, first.start);
+        columns.iter().map(|name| Ok((name.clone(), value(name)?))).collect()
+    }
 }
 
 /// Joins the parts of several batches; the largest partition comes first.
@@ -118,9 +117,9 @@ pub(super) fn partitions(parts: Vec<Vec<Part>>) -> Vec<Partition> {
     let mut partitions: Vec<Partition> = Vec::new();
     let mut index: HashMap<Box<[u8]>, usize> = HashMap::new();
     for (batch, parts) in parts.into_iter().enumerate() {
-        for Part { key, values, start, rows } in parts {
+        for Part { key, start, rows } in parts {
             let slot = *index.entry(key.clone()).or_insert_with(|| {
-                partitions.push(Partition { key, values, runs: Vec::new() });
+                partitions.push(Partition { key, runs: Vec::new() });
                 partitions.len() - 1
             });
             partitions[slot].runs.push(Run { batch, start, rows });
@@ -140,13 +139,13 @@ pub(super) fn split_off_smallest(partitions: &mut Vec<Partition>, rows: usize) -
     partitions.split_off(from)
 }
 
-/// The rows of `partitions`, copied out of `batches`. They were counted before.
+/// The rows of `partitions`, copied out of `batches`.
 pub(super) fn gather(batches: &[RecordBatch], partitions: Vec<Partition>) -> Result<Option<Arranged>> {
     let (mut parts, mut rows) = (Vec::with_capacity(partitions.len()), Vec::new());
-    for Partition { key, values, runs } in partitions {
+    for Partition { key, runs } in partitions {
         let start = rows.len();
         rows.extend(expand(&runs));
-        parts.push(Part { key, values, start, rows: rows.len() - start });
+        parts.push(Part { key, start, rows: rows.len() - start });
     }
     if rows.is_empty() {
         return Ok(None);
@@ -154,7 +153,7 @@ pub(super) fn gather(batches: &[RecordBatch], partitions: Vec<Partition>) -> Res
     let batches: Vec<&RecordBatch> = batches.iter().collect();
     let rows = interleave_record_batch(&batches, &rows)
         .map_err(|e| Error::new(Kind::Internal, "keeping rows of small partitions").source(e))?;
-    Ok(Some(Arranged { rows, parts, counts: HashMap::new() }))
+    Ok(Some(Arranged { rows, parts }))
 }
 
 /// The rows of `runs` one by one, as (batch, row).
@@ -162,42 +161,58 @@ pub(super) fn expand(runs: &[Run]) -> Vec<(usize, usize)> {
     runs.iter().flat_map(|run| (run.start..run.start + run.rows).map(|row| (run.batch, row))).collect()
 }
 
-/// Adds the rows of `batch`, by organisation and event date, to `counts`.
-fn count(batch: &RecordBatch, org: &str, counts: &mut HashMap<(String, i32), u64>) -> Result<()> {
+/// Rows by organisation and event date, those of a whole attempt.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    orgs: HashMap<String, HashMap<i32, u64>>,
+}
+
+impl Counts {
+    /// The counts in the order of organisation and date.
+    pub(super) fn sorted(self) -> Vec<DatePartitionCount> {
+        let mut orgs: Vec<_> = self.orgs.into_iter().collect();
+        orgs.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let mut sorted = Vec::with_capacity(orgs.iter().map(|(_, dates)| dates.len()).sum());
+        for (org, dates) in orgs {
+            let first = sorted.len();
+            sorted.extend(dates.into_iter().map(|(event_date, inserted)| DatePartitionCount {
+                org: org.clone(),
+                event_date,
+                inserted,
+            }));
+            sorted[first..].sort_unstable_by_key(|count| count.event_date);
+        }
+        sorted
+    }
+}
+
+/// Adds the rows of `batch`, by the organisation in the column `org` and by event date, to `counts`.
+pub(super) fn count(batch: &RecordBatch, org: &str, counts: &Mutex<Counts>) -> Result<()> {
     let orgs = column(batch, org)?;
     let dates = column(batch, "event_date")?.as_primitive::<Date32Type>();
-    // Runs of equal organisations are short, but their number is small: count per batch on hashes of borrowed text first.
+    // Once per batch on hashes of borrowed text, so that what all threads share is locked shortly.
     let mut local: HashMap<(OrgRef<'_>, i32), u64> = HashMap::new();
     for row in 0..batch.num_rows() {
         *local.entry((org_at(orgs, row)?, dates.value(row))).or_default() += 1;
     }
+    let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
     for ((org, date), rows) in local {
-        *counts.entry((org.text(), date)).or_default() += rows;
+        let dates = match org {
+            OrgRef::Text(text) => match counts.orgs.get_mut(text) {
+                Some(dates) => dates,
+                None => counts.orgs.entry(text.to_owned()).or_default(),
+            },
+            OrgRef::Number(number) => counts.orgs.entry(number.to_string()).or_default(),
+        };
+        *dates.entry(date).or_default() += rows;
     }
     Ok(())
-}
-
-/// The counts in the order of organisation and date.
-pub(super) fn sorted_counts<S: BuildHasher>(counts: HashMap<(String, i32), u64, S>) -> Vec<DatePartitionCount> {
-    let mut sorted: Vec<DatePartitionCount> =
-        counts.into_iter().map(|((org, event_date), inserted)| DatePartitionCount { org, event_date, inserted }).collect();
-    sorted.sort_by(|a, b| (&a.org, a.event_date).cmp(&(&b.org, b.event_date)));
-    sorted
 }
 
 #[derive(PartialEq, Eq, Hash)]
 enum OrgRef<'a> {
     Text(&'a str),
     Number(i64),
-}
-
-impl OrgRef<'_> {
-    fn text(&self) -> String {
-        match self {
-            Self::Text(text) => (*text).to_owned(),
-            Self::Number(number) => number.to_string(),
-        }
-    }
 }
 
 fn org_at(orgs: &ArrayRef, row: usize) -> Result<OrgRef<'_>> {
@@ -221,7 +236,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
 
-    use arrow::array::{Int64Array, StringArray};
+    use arrow::array::{Date32Array, Int64Array, StringArray};
     use arrow::datatypes::{DataType, Field, Schema};
 
     use super::*;
@@ -234,12 +249,13 @@ mod tests {
     }
 
     fn arranged(rows: &[(&str, i64)]) -> Arranged {
-        arrange(batch(rows), &["org".to_owned()], None).unwrap()
+        arrange(batch(rows), &["org".to_owned()]).unwrap()
     }
 
     fn numbers(batches: &[RecordBatch], partition: &Partition) -> (String, Vec<i64>) {
         let values = expand(&partition.runs).into_iter().map(|(b, r)| batches[b].column(1).as_primitive::<Int64Type>().value(r));
-        (partition.values[0].1.clone().unwrap(), values.collect())
+        let org = partition.values(batches, &["org".to_owned()]).unwrap().remove(0).1.unwrap();
+        (org, values.collect())
     }
 
     #[test]
@@ -248,6 +264,20 @@ mod tests {
         let batches = [one.rows, two.rows];
         let found: Vec<_> = partitions(vec![one.parts, two.parts]).iter().map(|p| numbers(&batches, p)).collect();
         assert_eq!(found, [("b".to_owned(), vec![2, 5, 6, 7]), ("a".to_owned(), vec![1, 3]), ("c".to_owned(), vec![4])]);
+    }
+
+    #[test]
+    fn rows_are_counted_by_organisation_and_date_over_batches() {
+        let schema =
+            Schema::new(vec![Field::new("org", DataType::Utf8, false), Field::new("event_date", DataType::Date32, false)]);
+        let counts = Mutex::new(Counts::default());
+        for (orgs, dates) in [(vec!["b", "a", "b"], vec![7, 9, 7]), (vec!["a", "b", "a"], vec![-1, 8, 9])] {
+            let columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from(orgs)), Arc::new(Date32Array::from(dates))];
+            count(&RecordBatch::try_new(Arc::new(schema.clone()), columns).unwrap(), "org", &counts).unwrap();
+        }
+        let sorted = counts.into_inner().unwrap().sorted();
+        let found: Vec<_> = sorted.iter().map(|c| (c.org.as_str(), c.event_date, c.inserted)).collect();
+        assert_eq!(found, [("a", -1, 1), ("a", 9, 2), ("b", 7, 2), ("b", 8, 1)]);
     }
 
     #[test]

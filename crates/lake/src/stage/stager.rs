@@ -1,6 +1,5 @@
 //! Puts encoded files where their batch's record will name them.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::encode::{EncodedFile, Encoder, Order};
-use super::group::{self, Arranged, Partition, expand};
+use super::group::{self, Arranged, Counts, Partition, expand};
 use super::statistics::statistics;
 use crate::log::DeltaLog;
 use crate::store::PutNew;
@@ -49,12 +48,10 @@ impl Sweep {
     /// Deletes the files, as far as the store lets; what stays is left to vacuum. Only for an attempt whose record this process
     /// did not try to write, or found taken by another's.
     pub async fn run(self) {
-        for seq in 0..self.next_file.load(Ordering::Relaxed) {
-            let name = data_file(&self.settings.chain, self.settings.key, &self.writer, seq);
-            if let Err(error) = self.log.store().delete(&self.log.data_path(&name)).await {
-                tracing::debug!(file = name, error = %error.chain_text(), "could not delete a staged file");
-                return;
-            }
+        let name = |seq| data_file(&self.settings.chain, self.settings.key, &self.writer, seq);
+        let paths = (0..self.next_file.load(Ordering::Relaxed)).map(|seq| self.log.data_path(&name(seq))).collect();
+        if let Err(error) = self.log.store().delete_all(paths).await {
+            tracing::debug!(error = %error.chain_text(), "could not delete the staged files of an attempt");
         }
     }
 }
@@ -70,13 +67,8 @@ pub struct Stager {
     next_file: Arc<AtomicU32>,
     runtime: Handle,
     permits: Arc<Semaphore>,
-    staged: Mutex<Staged>,
-}
-
-#[derive(Debug, Default)]
-struct Staged {
-    puts: Vec<JoinHandle<Result<AddedFile>>>,
-    counts: HashMap<(String, i32), u64>,
+    puts: Mutex<Vec<JoinHandle<Result<AddedFile>>>>,
+    counts: Mutex<Counts>,
 }
 
 impl Stager {
@@ -92,17 +84,21 @@ impl Stager {
             writer: uuid::Uuid::new_v4().simple().to_string(),
             next_file: Arc::default(),
             runtime: Handle::current(),
-            staged: Mutex::default(),
+            puts: Mutex::default(),
+            counts: Mutex::default(),
         }
     }
 
-    /// Orders a batch, which has all columns of the table, by partition. May be called from many threads; best where the batch was
-    /// just made.
+    /// Orders a batch, which has all columns of the table, by partition, and counts its rows: it must be staged, or the attempt
+    /// dropped. May be called from many threads; best where the batch was just made.
     ///
     /// # Errors
     /// [`Kind::Internal`] if the batch lacks a column.
     pub fn arrange(&self, batch: RecordBatch) -> Result<Arranged> {
-        group::arrange(batch, &self.spec.partition_by, self.settings.org.as_deref())
+        if let Some(org) = &self.settings.org {
+            group::count(&batch, org, &self.counts)?;
+        }
+        group::arrange(batch, &self.spec.partition_by)
     }
 
     /// Arranges and stages `batches`; see [`Stager::stage_arranged`].
@@ -126,15 +122,9 @@ impl Stager {
             return Ok(None);
         }
         let (mut batches, mut parts) = (Vec::with_capacity(arranged.len()), Vec::with_capacity(arranged.len()));
-        {
-            let mut staged = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
-            for Arranged { rows, parts: of_batch, counts } in arranged {
-                for (key, rows) in counts {
-                    *staged.counts.entry(key).or_default() += rows;
-                }
-                batches.push(rows);
-                parts.push(of_batch);
-            }
+        for Arranged { rows, parts: of_batch } in arranged {
+            batches.push(rows);
+            parts.push(of_batch);
         }
         let row_bytes = batches.iter().map(RecordBatch::get_array_memory_size).sum::<usize>() / rows;
         // Large partitions one by one, their columns on all cores; small ones on all cores, column by column. Never one inside the
@@ -151,11 +141,11 @@ impl Stager {
     }
 
     fn encode(&self, batches: &[RecordBatch], partition: Partition, row_bytes: usize, columns_in_parallel: bool) -> Result<()> {
+        let values = partition.values(batches, &self.spec.partition_by)?;
         let order = match self.cluster(batches, &partition)? {
             Some(rows) => Order::Rows(rows),
             None => Order::Runs(partition.runs),
         };
-        let values = partition.values;
         self.encoder.encode(batches, order, row_bytes, columns_in_parallel, |file| self.put(&values, file))
     }
 
@@ -198,14 +188,14 @@ impl Stager {
         let (store, path) = (self.log.store().clone(), self.log.data_path(&added.path));
         let put = self.runtime.spawn(async move {
             let _permit = permit;
-            match store.stage(&path, file.bytes).await? {
+            match store.stage_own(&path, file.bytes).await? {
                 PutNew::Created => Ok(added),
                 PutNew::Exists => {
                     Err(Error::new(Kind::Internal, format!("staging {path}: a file of that name is there already")))
                 }
             }
         });
-        self.staged.lock().unwrap_or_else(PoisonError::into_inner).puts.push(put);
+        self.puts.lock().unwrap_or_else(PoisonError::into_inner).push(put);
         Ok(())
     }
 
@@ -221,15 +211,16 @@ impl Stager {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed; then the attempt is of no use, and what was staged is swept by vacuum.
     pub async fn finish(self) -> Result<(TableFiles, Vec<DatePartitionCount>)> {
-        let staged = self.staged.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let mut adds = Vec::with_capacity(staged.puts.len());
-        for put in staged.puts {
+        let puts = self.puts.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut adds = Vec::with_capacity(puts.len());
+        for put in puts {
             adds.push(put.await.map_err(|e| Error::new(Kind::Internal, "staging a file").source(e))??);
         }
         adds.sort_by(|a, b| a.path.cmp(&b.path));
         if !adds.is_empty() {
             self.log.store().sync_staged().await?;
         }
-        Ok((TableFiles { adds, removes: Vec::new() }, group::sorted_counts(staged.counts)))
+        let counts = self.counts.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok((TableFiles { adds, removes: Vec::new() }, counts.sorted()))
     }
 }

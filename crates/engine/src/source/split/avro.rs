@@ -1,7 +1,8 @@
 //! Reads Avro object container files block by block.
 //!
 //! The framing is read here: Arrow's reader takes a file that ends within a block for complete, and loses the rows that it has
-//! already decoded when it meets a fault. Each block is given to it as a small file of its own, behind the file's header.
+//! already decoded when it meets a fault. Each block is given to it as a small file of its own, behind the file's header; a batch
+//! with a fault in it is decoded again in ever smaller ones, so that no row before the fault is lost.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 use arrow_avro::reader::{Reader, ReaderBuilder};
+use bytes::Bytes;
 
 use super::Batch;
 use super::batches::{MAX_BATCH_ROWS, ReadBatches};
@@ -23,11 +25,20 @@ const SYNC_BYTES: usize = 16;
 pub(super) struct AvroBlocks {
     blocks: Blocks,
     header: Vec<u8>,
-    /// The reader of the current block, and how many rows it still has.
-    open: Option<(Reader<io::Cursor<Vec<u8>>>, u64)>,
+    open: Option<OpenBlock>,
     /// Rows that were taken before.
     skip: u64,
     row_bytes: u64,
+}
+
+struct OpenBlock {
+    /// The block behind the file's header.
+    file: Bytes,
+    reader: Reader<io::Cursor<Bytes>>,
+    batch_rows: usize,
+    records: u64,
+    /// Records that the reader still has.
+    left: u64,
 }
 
 /// Something of the file's framing was read: a value and how many bytes it has; `None`: the bytes end before it does.
@@ -43,14 +54,21 @@ impl AvroBlocks {
 
     fn next_rows(&mut self, rows: u64) -> Result<Option<RecordBatch>, ReadFault> {
         loop {
-            if let Some((reader, left)) = &mut self.open {
-                match guard(|| reader.next().transpose())? {
-                    Some(batch) => {
-                        *left = left.checked_sub(batch.num_rows() as u64).ok_or_else(wrong_count)?;
+            if let Some(open) = &mut self.open {
+                match guard(|| open.reader.next().transpose()) {
+                    Ok(Some(batch)) => {
+                        open.left = open.left.checked_sub(batch.num_rows() as u64).ok_or_else(wrong_count)?;
                         return Ok(Some(batch));
                     }
-                    None if *left > 0 => return Err(wrong_count()),
-                    None => self.open = None,
+                    Ok(None) if open.left > 0 => return Err(wrong_count()),
+                    Ok(None) => self.open = None,
+                    // Of a batch with a fault in it the reader gives nothing: the rows before the fault are in one half of it.
+                    Err(ReadFault::Content(_)) if open.batch_rows > 1 => {
+                        self.skip += open.records - open.left;
+                        *open = OpenBlock::new(open.file.clone(), open.records, open.batch_rows / 2)?;
+                        continue;
+                    }
+                    Err(fault) => return Err(fault),
                 }
             }
             let Some((block, length)) = read(&mut self.blocks, block)? else {
@@ -73,9 +91,16 @@ impl AvroBlocks {
             file.extend_from_slice(&self.header);
             file.extend_from_slice(&bytes);
             let batch_rows = usize::try_from(rows.min(MAX_BATCH_ROWS)).unwrap_or(1);
-            let reader = guard(|| ReaderBuilder::new().with_batch_size(batch_rows).build(io::Cursor::new(file)))?;
-            self.open = Some((reader, block.records));
+            self.open = Some(OpenBlock::new(Bytes::from(file), block.records, batch_rows.max(1))?);
         }
+    }
+}
+
+impl OpenBlock {
+    fn new(file: Bytes, records: u64, batch_rows: usize) -> Result<Self, ReadFault> {
+        let content = io::Cursor::new(file.clone());
+        let reader = guard(|| ReaderBuilder::new().with_batch_size(batch_rows).build(content))?;
+        Ok(Self { file, reader, batch_rows, records, left: records })
     }
 }
 

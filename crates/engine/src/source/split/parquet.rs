@@ -1,6 +1,6 @@
 //! Reads Parquet files row group by row group.
 //!
-//! A fault in a row group loses no row of the groups before it. INT96 times are read twice: in microseconds, which reach all
+//! A fault loses no row before it: a batch that cannot be read whole is read again in ever smaller ones. INT96 times are read twice: in microseconds, which reach all
 //! dates, and in nanoseconds, which tell whether anything was cut off.
 
 use std::fs::File;
@@ -25,6 +25,10 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::Batch;
 use super::batches::{MAX_BATCH_ROWS, ReadBatches};
 use super::input::{Content, Input, ReadFault};
+use crate::source::RangedFile;
+
+/// The most that is taken at once of a file that is read in ranges.
+const READ_BYTES: usize = 64 << 10;
 
 /// The rows of a Parquet file.
 pub(super) struct ParquetRows {
@@ -34,12 +38,15 @@ pub(super) struct ParquetRows {
     /// For the columns of INT96: read in nanoseconds.
     nanos: Option<(ArrowReaderMetadata, ProjectionMask)>,
     group: usize,
-    /// Rows of the next group that were taken before.
+    /// Rows of the group that were given, now or before.
     offset: usize,
+    /// The most rows of a batch; less than it could be behind a fault.
+    most_rows: usize,
     open: Option<OpenGroup>,
 }
 
 struct OpenGroup {
+    batch_rows: usize,
     rows: ParquetRecordBatchReader,
     /// The INT96 columns in microseconds and in nanoseconds.
     times: Option<[ParquetRecordBatchReader; 2]>,
@@ -49,7 +56,7 @@ impl ParquetRows {
     pub(super) fn open(input: Input, name: &str, from_record: u64) -> Result<Self, ReadFault> {
         let store = Stored::new(input, name)?;
         let (metadata, nanos) = store.guard(|| store.metadata())?;
-        let mut rows = Self { store, metadata, nanos, group: 0, offset: 0, open: None };
+        let mut rows = Self { store, metadata, nanos, group: 0, offset: 0, most_rows: usize::MAX, open: None };
         let mut left = from_record;
         while left > 0 {
             let Some(group) = rows.group_rows() else {
@@ -84,7 +91,7 @@ impl ParquetRows {
             ]),
             None => None,
         };
-        Ok(OpenGroup { rows: builder(&self.metadata).build()?, times })
+        Ok(OpenGroup { batch_rows, rows: builder(&self.metadata).build()?, times })
     }
 }
 
@@ -97,16 +104,24 @@ impl ReadBatches for ParquetRows {
             let mut open = match self.open.take() {
                 Some(open) => open,
                 None => {
-                    let rows = usize::try_from(rows.min(MAX_BATCH_ROWS)).unwrap_or(1);
+                    let rows = usize::try_from(rows.min(MAX_BATCH_ROWS)).unwrap_or(1).min(self.most_rows).max(1);
                     self.store.guard(|| self.open_group(rows))?
                 }
             };
-            if let Some(batch) = self.store.guard(|| open.next())? {
-                self.open = Some(open);
-                return Ok(Some(batch));
+            match self.store.guard(|| open.next()) {
+                Ok(Some(batch)) => {
+                    self.offset += batch.rows.num_rows();
+                    self.open = Some(open);
+                    return Ok(Some(batch));
+                }
+                Ok(None) => {
+                    self.group += 1;
+                    self.offset = 0;
+                }
+                // Of a batch with a fault in it the reader gives nothing: the rows before the fault are in one half of it.
+                Err(ReadFault::Content(_)) if open.batch_rows > 1 => self.most_rows = open.batch_rows / 2,
+                Err(fault) => return Err(fault),
             }
-            self.group += 1;
-            self.offset = 0;
         }
     }
 
@@ -177,6 +192,7 @@ struct Stored {
 enum StoredBytes {
     File(Arc<File>),
     Memory(Bytes),
+    Ranged(Arc<RangedFile>),
 }
 
 impl Stored {
@@ -186,6 +202,7 @@ impl Stored {
         let bytes = match input {
             Input::File(file) if plain => StoredBytes::File(Arc::new(file)),
             Input::Bytes(bytes) if plain => StoredBytes::Memory(bytes),
+            Input::Ranged(file) if plain => StoredBytes::Ranged(Arc::new(file)),
             input => {
                 let mut file = tempfile::tempfile().map_err(ReadFault::Io)?;
                 Content::open(input, name)?.copy_to(&mut file)?;
@@ -204,6 +221,9 @@ impl Stored {
             if metadata.schema().fields()[..at].iter().any(|f| f.name() == field.name()) {
                 return Err(ParquetError::General(format!("two columns are named {:?}", field.name())));
             }
+        }
+        if let StoredBytes::Ranged(file) = &self.bytes {
+            file.expect_readers(descriptor.num_columns() + 2 * int96.len());
         }
         if int96.is_empty() {
             return Ok((metadata, None));
@@ -257,6 +277,7 @@ impl Length for Stored {
         match &self.bytes {
             StoredBytes::File(file) => Length::len(file.as_ref()),
             StoredBytes::Memory(bytes) => bytes.len() as u64,
+            StoredBytes::Ranged(file) => file.size(),
         }
     }
 }
@@ -271,6 +292,10 @@ impl ChunkReader for Stored {
                 Ok(Box::new(super::input::Store { inner: reader, failed: Arc::clone(&self.failed) }))
             }
             StoredBytes::Memory(bytes) => Ok(Box::new(bytes.get_read(start)?)),
+            StoredBytes::Ranged(file) => {
+                let inner = ReadFrom { file: Arc::clone(file), at: start };
+                Ok(Box::new(super::input::Store { inner, failed: Arc::clone(&self.failed) }))
+            }
         }
     }
 
@@ -278,6 +303,28 @@ impl ChunkReader for Stored {
         match &self.bytes {
             StoredBytes::File(file) => self.note(file.get_bytes(start, length)),
             StoredBytes::Memory(bytes) => bytes.get_bytes(start, length),
+            StoredBytes::Ranged(file) => {
+                let bytes = self.note(file.read_at(start, length).map_err(ParquetError::from))?;
+                if bytes.len() == length {
+                    return Ok(bytes);
+                }
+                Err(ParquetError::EOF(format!("{length} bytes are to stand at {start}, {} do", bytes.len())))
+            }
         }
+    }
+}
+
+/// A file of an object store from one place on.
+struct ReadFrom {
+    file: Arc<RangedFile>,
+    at: u64,
+}
+
+impl Read for ReadFrom {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.file.read_at(self.at, to.len().min(READ_BYTES))?;
+        to[..bytes.len()].copy_from_slice(&bytes);
+        self.at += bytes.len() as u64;
+        Ok(bytes.len())
     }
 }

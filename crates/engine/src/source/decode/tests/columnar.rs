@@ -11,8 +11,10 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Int8Type, Int32Type, Schema};
 use parquet::arrow::ArrowWriter;
-use parquet::basic::{Repetition, Type as PhysicalType};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::basic::{Compression, Repetition, Type as PhysicalType};
 use parquet::data_type::{Int96, Int96Type};
+use parquet::file::metadata::PageIndexPolicy;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
@@ -275,6 +277,80 @@ fn files_cut_off_or_broken_are_at_fault_and_rows_before_stay() {
     file[at - 40..at + 8].fill(0xff);
     let outcome = decode(&dataset, FileFormat::Parquet, "a.parquet", file);
     assert_eq!((outcome.fault.map(|f| f.0), outcome.rows.num_rows()), (Some(60), 60));
+}
+
+/// 10,000 rows with `x` and a text `s` of eleven bytes, `value-00000` and so on.
+fn texts() -> (Dataset, RecordBatch) {
+    let s = StringArray::from_iter_values((0..10_000).map(|i| format!("value-{i:05}")));
+    let x = Int64Array::from_iter_values(0..10_000);
+    (dataset(&[("x", "long"), ("s", "string")]), batch(vec![("x", Arc::new(x)), ("s", Arc::new(s))]))
+}
+
+/// Where the only `text` in `file` begins.
+fn position(file: &[u8], text: &str) -> usize {
+    let mut found = file.windows(text.len()).enumerate().filter(|(_, w)| *w == text.as_bytes()).map(|(at, _)| at);
+    let at = found.next().unwrap();
+    assert_eq!(found.next(), None, "{text} is there twice");
+    at
+}
+
+/// Exactly the rows before `fault` arrive, however the file is cut into chunks and batches.
+fn assert_rows_before(dataset: &Dataset, format: FileFormat, file: &[u8], fault: u64) {
+    let expected: Vec<String> = (0..fault).map(|i| format!("value-{i:05}")).collect();
+    for (max_records, reopen) in [(1 << 20, 0), (1 << 20, 1), (1000, 0), (999, 3), (7, 0)] {
+        let outcome = decode_cut(dataset, format, "a", file.to_vec().into(), max_records, 1 << 30, reopen);
+        assert_eq!(outcome.fault.as_ref().map(|f| f.0), Some(fault), "{format:?} {max_records} {reopen}: {:?}", outcome.fault);
+        assert_eq!(outcome.refusals(), []);
+        assert_eq!(outcome.column("s"), expected, "{format:?} {max_records} {reopen}");
+    }
+}
+
+#[test]
+fn of_a_parquet_file_with_a_damaged_page_exactly_the_rows_before_the_fault_stay() {
+    let (dataset, batch) = texts();
+    let file = |compression| {
+        let properties = WriterProperties::builder()
+            .set_dictionary_enabled(false)
+            .set_compression(compression)
+            .set_write_batch_size(100)
+            .set_data_page_row_count_limit(1000)
+            .build();
+        let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        writer.into_inner().unwrap()
+    };
+    // Values one behind the other, each after its length: that of row 5500 becomes longer than the page.
+    let mut plain = file(Compression::UNCOMPRESSED);
+    // Bounds in page headers and in the footer hold the first and the last value of a page, not this one.
+    let at = position(&plain, "value-05500");
+    plain[at - 4..at].fill(0x7f);
+    assert_rows_before(&dataset, FileFormat::Parquet, &plain, 5500);
+
+    // A compressed page can be read whole or not at all: the sixth begins with row 5000.
+    let mut snappy = file(Compression::SNAPPY);
+    let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Required);
+    let metadata = ArrowReaderMetadata::load(&bytes::Bytes::from(snappy.clone()), options).unwrap();
+    let page = metadata.metadata().offset_index().unwrap()[0][3].page_locations()[5].clone();
+    assert_eq!(page.first_row_index, 5000);
+    let (start, length) = (usize::try_from(page.offset).unwrap(), usize::try_from(page.compressed_page_size).unwrap());
+    snappy[start + length / 2..start + length].fill(0xff);
+    assert_rows_before(&dataset, FileFormat::Parquet, &snappy, 5000);
+}
+
+#[test]
+fn of_an_avro_block_with_a_damaged_record_exactly_the_records_before_it_stay() {
+    let (dataset, batch) = texts();
+    let mut writer = arrow_avro::writer::AvroWriter::new(Vec::new(), Schema::clone(&batch.schema())).unwrap();
+    for first in [0, 4000] {
+        writer.write(&batch.slice(first, 4000 + first / 2)).unwrap();
+    }
+    writer.finish().unwrap();
+    let mut file = writer.into_inner();
+    // A text follows its length, here 11 as a zig-zag number; now it is negative.
+    let at = position(&file, "value-05500");
+    assert_eq!(file[at - 1], 22);
+    file[at - 1] = 1;
+    assert_rows_before(&dataset, FileFormat::Avro, &file, 5500);
 }
 
 #[test]

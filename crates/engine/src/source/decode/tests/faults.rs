@@ -55,6 +55,45 @@ fn of_a_file_cut_off_or_broken_the_records_before_stay() {
     }
 }
 
+/// The whole lines that another reader gets out of a compressed file up to its fault.
+fn whole_lines_before_the_fault(name: &str, bytes: &[u8]) -> u64 {
+    let mut reader: Box<dyn Read + '_> = match name {
+        "gz" => Box::new(flate2::read::GzDecoder::new(bytes)),
+        _ => Box::new(zstd::stream::read::Decoder::new(bytes).unwrap()),
+    };
+    let mut text = Vec::new();
+    let mut byte = [0];
+    // A byte at a time: what comes before an error is not lost with it.
+    while let Ok(1) = reader.read(&mut byte) {
+        text.push(byte[0]);
+    }
+    text.iter().filter(|b| **b == b'\n').count() as u64
+}
+
+#[test]
+fn of_a_compressed_text_file_every_whole_record_before_the_fault_stays() {
+    let dataset = dataset(&[("x", "long")]);
+    let json = lines(20_000);
+    let csv: String = "org,at,x\n".to_owned()
+        + &(1..=20_000_u64).map(|i| format!("o,2026-01-01,{}\n", i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 1)).collect::<String>();
+    for (format, text, headers) in [(FileFormat::Json, json, 0), (FileFormat::Csv, csv, 1)] {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        let gzip = encoder.finish().unwrap();
+        let zstandard = zstd::encode_all(text.as_bytes(), 1).unwrap();
+        for (ending, bytes) in [("gz", gzip), ("zst", zstandard)] {
+            for tenths in [3, 5, 9] {
+                let cut = &bytes[..bytes.len() * tenths / 10];
+                let outcome = decode(&dataset, format, &format!("a.{ending}"), cut.to_vec());
+                let (at, _) = outcome.fault.clone().unwrap();
+                assert_eq!(at, whole_lines_before_the_fault(ending, cut) - headers, "{format:?} {ending} {tenths}");
+                assert_eq!((outcome.rows.num_rows() as u64, outcome.refused.len()), (at, 0), "{format:?} {ending} {tenths}");
+                assert!(at > 1000, "{format:?} {ending} {tenths}: {at}");
+            }
+        }
+    }
+}
+
 /// Gives its bytes and then fails.
 struct Failing(io::Cursor<Vec<u8>>);
 
