@@ -13,7 +13,7 @@ use super::generate::{self, Shape};
 use super::measure::{self, Measured};
 use super::options::Options;
 use super::report::median;
-use super::{FILES, dataset, remove, target_dir};
+use super::{FILES, project_reading, remove, target_dir};
 use crate::steps;
 
 const TOPIC: &str = "activity";
@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> io::Result<()> {
             remove(&work)?;
             fs::create_dir_all(&work)?;
             let head = format!("kafka: {{ bootstrap.servers: \"{}\" }}\n", served.bootstrap);
-            fs::write(work.join("alluvium.yaml"), format!("{head}{}", dataset(source, "process")))?;
+            fs::write(work.join("alluvium.yaml"), format!("{head}{}", project_reading(source, "process")))?;
             let mut command = Command::new(&binary);
             command.args(["run", "ingest", "--output", "json", "--project"]).arg(&work);
             let measured = measure::run(command, name)?;
@@ -102,7 +102,7 @@ fn report(shape: Shape, taken: &[Vec<Measured>; 3]) {
 
 /// Builds the program and its helper; where the helper is.
 fn build(target: &Path) -> io::Result<PathBuf> {
-    let status = Command::new(steps::cargo())
+    let status = steps::cargo()
         .args(["build", "--release", "--package", "alluvium", "--package", "alluvium-testkit", "--bin", "alluvium"])
         .args(["--example", "kafka", "--target-dir"])
         .arg(target)

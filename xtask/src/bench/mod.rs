@@ -142,8 +142,7 @@ impl Bench {
         let name = contender.name();
         let (measured, arrived) = match contender {
             Contender::Alluvium { durability, memory } => {
-                let source = format!("files: {{ path: \"{}\", format: json }}", input.dir.display());
-                fs::write(work.join("alluvium.yaml"), dataset(&source, durability))?;
+                fs::write(work.join("alluvium.yaml"), project(&input.dir, durability))?;
                 let mut command = Command::new(&self.binary);
                 command.args(["run", "ingest", "--output", "json", "--project"]).arg(work);
                 if let Some(memory) = memory {
@@ -175,7 +174,12 @@ impl Bench {
 }
 
 /// The project file: one batch a million rows, as the peer's one commit.
-fn dataset(source: &str, durability: &str) -> String {
+fn project(input: &Path, durability: &str) -> String {
+    project_reading(&format!("files: {{ path: \"{}\", format: json }}", input.display()), durability)
+}
+
+/// As [`project`], reading this source.
+fn project_reading(source: &str, durability: &str) -> String {
     format!(
         r#"project: bench
 storage: ./lake

@@ -110,8 +110,12 @@ fn a_source_that_is_ordered_lists_only_what_sorts_after_what_was_taken() {
         site.deliver(&format!("inbox/edit/2026-01-{day:02}.json"), lines(day * 100, 10));
         proxy.forget();
         site.ok(&["run", "ingest"]);
-        let listed: Vec<String> =
-            proxy.seen().into_iter().map(|r| r.path).filter(|path| path.contains("list-type=2") && path.contains("inbox")).collect();
+        let listed: Vec<String> = proxy
+            .seen()
+            .into_iter()
+            .map(|r| r.path)
+            .filter(|path| path.contains("list-type=2") && path.contains("inbox"))
+            .collect();
         let after = format!("2026-01-{:02}.json", day - 1);
         assert_eq!(listed.iter().any(|path| path.contains("start-after=") && path.contains(&after)), day > 1, "{listed:?}");
     }

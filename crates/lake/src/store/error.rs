@@ -27,7 +27,15 @@ const CAUSES: [Cause; 7] = [
         hint: "this machine's clock differs too much from the store's: set it right and run again",
     },
     Cause {
-        signs: &["ExpiredToken", "TokenRefreshRequired", "AuthenticationFailed", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidAuthenticationInfo"],
+        signs: &[
+            "ExpiredToken",
+            "TokenRefreshRequired",
+            "AuthenticationFailed",
+            "InvalidAccessKeyId",
+            "SignatureDoesNotMatch",
+            "InvalidToken",
+            "InvalidAuthenticationInfo",
+        ],
         kind: Kind::Invalid,
         hint: "the store does not accept the credentials: check those in the environment (AWS_*, GOOGLE_*, AZURE_*), and that they have not expired",
     },
@@ -66,12 +74,16 @@ pub fn store_error(error: object_store::Error, doing: &str, what: &str) -> Error
     let cause = CAUSES.iter().find(|c| said.is_some() && c.signs.iter().any(|sign| text.contains(sign)));
     let (kind, hint) = match (&error, cause) {
         (_, Some(cause)) => (cause.kind, cause.hint),
-        (E::Unauthenticated { .. }, None) => (Kind::Invalid, "the store asks for credentials: set those of AWS_*, GOOGLE_* or AZURE_*"),
+        (E::Unauthenticated { .. }, None) => {
+            (Kind::Invalid, "the store asks for credentials: set those of AWS_*, GOOGLE_* or AZURE_*")
+        }
         (E::PermissionDenied { .. }, None) => {
             (Kind::Unavailable, "the credentials do not allow this: allow listing, reading, writing and deleting there")
         }
         (E::NotImplemented { .. } | E::NotSupported { .. }, None) => (Kind::Unsupported, "the store cannot do this"),
-        (E::InvalidPath { .. }, None) => (Kind::Invalid, "another program wrote an object whose name has empty or dotted parts: rename it"),
+        (E::InvalidPath { .. }, None) => {
+            (Kind::Invalid, "another program wrote an object whose name has empty or dotted parts: rename it")
+        }
         _ => (Kind::Unavailable, "run again later; nothing is lost"),
     };
     let failed = Error::new(kind, format!("{doing} {what}"));
@@ -91,9 +103,8 @@ pub(crate) fn bucket_is_missing(error: &object_store::Error) -> bool {
 pub(crate) fn may_pass(error: &object_store::Error) -> bool {
     use object_store::Error as E;
     match error {
-        E::Generic { .. } | E::JoinError { .. } => {
-            said(error).is_none_or(|text| !CAUSES.iter().any(|c| c.kind == Kind::Invalid && c.signs.iter().any(|s| text.contains(s))))
-        }
+        E::Generic { .. } | E::JoinError { .. } => said(error)
+            .is_none_or(|text| !CAUSES.iter().any(|c| c.kind == Kind::Invalid && c.signs.iter().any(|s| text.contains(s)))),
         // S3's answer to two conditional puts at once, of which neither may have won.
         E::AlreadyExists { .. } => said(error).is_some_and(|said| said.contains("ConditionalRequestConflict")),
         _ => false,
@@ -142,7 +153,8 @@ fn said(error: &object_store::Error) -> Option<String> {
             let body = &request[answer..];
             let code = element(body, "Code").or_else(|| element(body, "code"));
             let message = element(body, "Message").or_else(|| element(body, "message"));
-            let parts: Vec<&str> = [Some(request[..answer].trim_end_matches([':', ' '])), code, message].into_iter().flatten().collect();
+            let parts: Vec<&str> =
+                [Some(request[..answer].trim_end_matches([':', ' '])), code, message].into_iter().flatten().collect();
             parts.join(": ")
         }
         None => request.clone(),
@@ -222,7 +234,10 @@ mod tests {
 
     #[test]
     fn a_store_that_cannot_be_reached_is_unavailable_and_says_so() {
-        let error = answered(generic, "Error performing PUT http://127.0.0.1:9/b/x in 30s, after 10 retries, max_retries: 10, retry_timeout: 30s  - HTTP error: error sending request");
+        let error = answered(
+            generic,
+            "Error performing PUT http://127.0.0.1:9/b/x in 30s, after 10 retries, max_retries: 10, retry_timeout: 30s  - HTTP error: error sending request",
+        );
         assert_eq!(error.kind(), Kind::Unavailable);
         assert!(error.hint_text().unwrap_or_default().contains("cannot be reached"));
     }
@@ -230,10 +245,14 @@ mod tests {
     #[test]
     fn what_may_pass_is_tried_again_and_what_may_not_is_not() {
         assert!(may_pass(&generic("Error performing PUT http://h/b in 1s - Server returned non-2xx status code: 503".into())));
-        assert!(!may_pass(&generic("Error performing PUT http://h/b in 1s - <Error><Code>InvalidAccessKeyId</Code></Error>".into())));
+        assert!(!may_pass(&generic(
+            "Error performing PUT http://h/b in 1s - <Error><Code>InvalidAccessKeyId</Code></Error>".into()
+        )));
         assert!(!may_pass(&denied("no".into())));
         let exists = |text: &str| object_store::Error::AlreadyExists { path: "p".to_owned(), source: text.into() };
-        assert!(may_pass(&exists("Error performing PUT http://h/b in 1s - <Error><Code>ConditionalRequestConflict</Code></Error>")));
+        assert!(may_pass(&exists(
+            "Error performing PUT http://h/b in 1s - <Error><Code>ConditionalRequestConflict</Code></Error>"
+        )));
         assert!(!may_pass(&exists("Error performing PUT http://h/b in 1s - <Error><Code>PreconditionFailed</Code></Error>")));
     }
 }
