@@ -1,6 +1,7 @@
 //! The records of a chain: what its batches intend, and which are finished. The forms are in `docs/formats/batch-record.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use alluvium_core::{
     Attempt, BatchKey, BatchNumber, BatchRecord, BatchSpan, ChainFile, ChainId, DoneMark, Error, Kind, RECORD_FORMAT, RecordBody,
@@ -19,6 +20,8 @@ pub struct ChainStore {
     store: Store,
     resolver: Resolver,
     chain: ChainId,
+    /// The record this process wrote or read last: what stands at a record's name never changes.
+    last: Arc<Mutex<Option<BatchRecord>>>,
 }
 
 /// What stands in a chain's directory.
@@ -51,7 +54,7 @@ impl ChainStore {
     /// The chain's directory in the namespace of `resolver`.
     #[must_use]
     pub fn new(store: &Store, resolver: &Resolver, chain: ChainId) -> Self {
-        Self { store: store.clone(), resolver: resolver.clone(), chain }
+        Self { store: store.clone(), resolver: resolver.clone(), chain, last: Arc::default() }
     }
 
     /// The chain.
@@ -89,8 +92,15 @@ impl ChainStore {
     /// # Errors
     /// [`Kind::Corrupt`] if it cannot be read, [`Kind::Unsupported`] if a newer program wrote it.
     pub async fn record(&self, key: BatchKey) -> Result<Option<BatchRecord>> {
+        if let Some(last) = self.last().as_ref().filter(|r| r.key() == key) {
+            return Ok(Some(last.clone()));
+        }
         let record: Option<BatchRecord> = self.read(&self.resolver.record(&self.chain, key)).await?;
-        Ok(record.map(|r| if r.chain == self.chain { r } else { BatchRecord { body: RecordBody::Void, ..r } }))
+        let record = record.map(|r| if r.chain == self.chain { r } else { BatchRecord { body: RecordBody::Void, ..r } });
+        if record.is_some() {
+            *self.last() = record.clone();
+        }
+        Ok(record)
     }
 
     /// The mark that `batch` is finished.
@@ -107,7 +117,15 @@ impl ChainStore {
     /// [`Kind::Unavailable`] if the store failed: the record may be there or not; read the chain again.
     pub async fn write(&self, record: &BatchRecord) -> Result<PutNew> {
         let bytes = serde_json::to_vec(record).map_err(|e| Error::new(Kind::Internal, "writing a batch record").source(e))?;
-        self.store.put_new(&Path::from(self.resolver.record(&self.chain, record.key())), Bytes::from(bytes)).await
+        let put = self.store.put_new(&Path::from(self.resolver.record(&self.chain, record.key())), Bytes::from(bytes)).await?;
+        if put == PutNew::Created {
+            *self.last() = Some(record.clone());
+        }
+        Ok(put)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<BatchRecord>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Marks a batch as finished. A lost mark costs a look at the tables, no more; so it is not synced.

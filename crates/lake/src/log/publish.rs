@@ -137,7 +137,10 @@ impl DeltaLog {
     async fn after(&self, version: u64) -> Result<After> {
         let mut names = self.names(version.checked_sub(1)).await?;
         let base = format!("{version:020}");
-        let base_stands = names.iter().filter_map(|name| name.strip_prefix(&base)).any(|rest| rest == ".json" || rest.starts_with(".checkpoint"));
+        let base_stands = names
+            .iter()
+            .filter_map(|name| name.strip_prefix(&base))
+            .any(|rest| rest == ".json" || rest.starts_with(".checkpoint"));
         names.retain(|name| name[..base.len()] > base[..]);
         Ok(After { base_stands, names })
     }

@@ -27,7 +27,16 @@ const CAUSES: [Cause; 7] = [
         hint: "this machine's clock differs too much from the store's: set it right and run again",
     },
     Cause {
-        signs: &["ExpiredToken", "TokenRefreshRequired", "AuthenticationFailed", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidAuthenticationInfo"],
+        signs: &[
+            "ExpiredToken",
+            "TokenRefreshRequired",
+            "AuthenticationFailed",
+            "InvalidAccessKeyId",
+            "SignatureDoesNotMatch",
+            "InvalidToken",
+            "InvalidAuthenticationInfo",
+            "XAdminUserNotFound",
+        ],
         kind: Kind::Invalid,
         hint: "the store does not accept the credentials: check those in the environment (AWS_*, GOOGLE_*, AZURE_*), and that they have not expired",
     },
@@ -53,6 +62,9 @@ const CAUSES: [Cause; 7] = [
     },
 ];
 
+/// What stores call an object that is not there.
+const MISSING_OBJECT: [&str; 4] = ["NoSuchKey", "NoSuchVersion", "BlobNotFound", "NotFound"];
+
 /// Our error for a store's: `doing` and `what` say what was tried, with what.
 #[must_use]
 pub fn store_error(error: object_store::Error, doing: &str, what: &str) -> Error {
@@ -66,12 +78,16 @@ pub fn store_error(error: object_store::Error, doing: &str, what: &str) -> Error
     let cause = CAUSES.iter().find(|c| said.is_some() && c.signs.iter().any(|sign| text.contains(sign)));
     let (kind, hint) = match (&error, cause) {
         (_, Some(cause)) => (cause.kind, cause.hint),
-        (E::Unauthenticated { .. }, None) => (Kind::Invalid, "the store asks for credentials: set those of AWS_*, GOOGLE_* or AZURE_*"),
+        (E::Unauthenticated { .. }, None) => {
+            (Kind::Invalid, "the store asks for credentials: set those of AWS_*, GOOGLE_* or AZURE_*")
+        }
         (E::PermissionDenied { .. }, None) => {
             (Kind::Unavailable, "the credentials do not allow this: allow listing, reading, writing and deleting there")
         }
         (E::NotImplemented { .. } | E::NotSupported { .. }, None) => (Kind::Unsupported, "the store cannot do this"),
-        (E::InvalidPath { .. }, None) => (Kind::Invalid, "another program wrote an object whose name has empty or dotted parts: rename it"),
+        (E::InvalidPath { .. }, None) => {
+            (Kind::Invalid, "another program wrote an object whose name has empty or dotted parts: rename it")
+        }
         _ => (Kind::Unavailable, "run again later; nothing is lost"),
     };
     let failed = Error::new(kind, format!("{doing} {what}"));
@@ -82,18 +98,25 @@ pub fn store_error(error: object_store::Error, doing: &str, what: &str) -> Error
     }
 }
 
-/// Whether the error means that not an object but the whole bucket is not there.
-pub(crate) fn bucket_is_missing(error: &object_store::Error) -> bool {
-    said(error).is_some_and(|said| CAUSES[0].signs.iter().any(|sign| said.contains(sign)))
+/// Whether the error means that there is no such object, and not that something else is not there: a bucket, a user.
+pub(crate) fn object_is_missing(error: &object_store::Error) -> bool {
+    let object_store::Error::NotFound { .. } = error else { return false };
+    let mut below: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(e) = below {
+        if let Some(code) = element(&e.to_string(), "Code") {
+            return MISSING_OBJECT.contains(&code);
+        }
+        below = e.source();
+    }
+    true
 }
 
 /// Whether trying the same again may help.
 pub(crate) fn may_pass(error: &object_store::Error) -> bool {
     use object_store::Error as E;
     match error {
-        E::Generic { .. } | E::JoinError { .. } => {
-            said(error).is_none_or(|text| !CAUSES.iter().any(|c| c.kind == Kind::Invalid && c.signs.iter().any(|s| text.contains(s))))
-        }
+        E::Generic { .. } | E::JoinError { .. } => said(error)
+            .is_none_or(|text| !CAUSES.iter().any(|c| c.kind == Kind::Invalid && c.signs.iter().any(|s| text.contains(s)))),
         // S3's answer to two conditional puts at once, of which neither may have won.
         E::AlreadyExists { .. } => said(error).is_some_and(|said| said.contains("ConditionalRequestConflict")),
         _ => false,
@@ -142,7 +165,8 @@ fn said(error: &object_store::Error) -> Option<String> {
             let body = &request[answer..];
             let code = element(body, "Code").or_else(|| element(body, "code"));
             let message = element(body, "Message").or_else(|| element(body, "message"));
-            let parts: Vec<&str> = [Some(request[..answer].trim_end_matches([':', ' '])), code, message].into_iter().flatten().collect();
+            let parts: Vec<&str> =
+                [Some(request[..answer].trim_end_matches([':', ' '])), code, message].into_iter().flatten().collect();
             parts.join(": ")
         }
         None => request.clone(),
@@ -221,8 +245,23 @@ mod tests {
     }
 
     #[test]
+    fn an_object_that_is_missing_is_told_from_a_bucket_that_is() {
+        let missing = |code: &str| {
+            let source = format!("Error performing GET http://h/b/x in 1ms - 404 Not Found: <Error><Code>{code}</Code></Error>");
+            object_is_missing(&object_store::Error::NotFound { path: "x".to_owned(), source: source.into() })
+        };
+        assert!(missing("NoSuchKey") && missing("BlobNotFound"));
+        assert!(!missing("NoSuchBucket") && !missing("ContainerNotFound") && !missing("XAdminUserNotFound"));
+        assert!(object_is_missing(&object_store::Error::NotFound { path: "x".to_owned(), source: "no file".into() }));
+        assert!(!object_is_missing(&denied("no".into())));
+    }
+
+    #[test]
     fn a_store_that_cannot_be_reached_is_unavailable_and_says_so() {
-        let error = answered(generic, "Error performing PUT http://127.0.0.1:9/b/x in 30s, after 10 retries, max_retries: 10, retry_timeout: 30s  - HTTP error: error sending request");
+        let error = answered(
+            generic,
+            "Error performing PUT http://127.0.0.1:9/b/x in 30s, after 10 retries, max_retries: 10, retry_timeout: 30s  - HTTP error: error sending request",
+        );
         assert_eq!(error.kind(), Kind::Unavailable);
         assert!(error.hint_text().unwrap_or_default().contains("cannot be reached"));
     }
@@ -230,10 +269,14 @@ mod tests {
     #[test]
     fn what_may_pass_is_tried_again_and_what_may_not_is_not() {
         assert!(may_pass(&generic("Error performing PUT http://h/b in 1s - Server returned non-2xx status code: 503".into())));
-        assert!(!may_pass(&generic("Error performing PUT http://h/b in 1s - <Error><Code>InvalidAccessKeyId</Code></Error>".into())));
+        assert!(!may_pass(&generic(
+            "Error performing PUT http://h/b in 1s - <Error><Code>InvalidAccessKeyId</Code></Error>".into()
+        )));
         assert!(!may_pass(&denied("no".into())));
         let exists = |text: &str| object_store::Error::AlreadyExists { path: "p".to_owned(), source: text.into() };
-        assert!(may_pass(&exists("Error performing PUT http://h/b in 1s - <Error><Code>ConditionalRequestConflict</Code></Error>")));
+        assert!(may_pass(&exists(
+            "Error performing PUT http://h/b in 1s - <Error><Code>ConditionalRequestConflict</Code></Error>"
+        )));
         assert!(!may_pass(&exists("Error performing PUT http://h/b in 1s - <Error><Code>PreconditionFailed</Code></Error>")));
     }
 }

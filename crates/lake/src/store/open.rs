@@ -87,8 +87,7 @@ type Built = (Arc<dyn ObjectStore>, Option<String>);
 
 fn s3(url: &str) -> Result<Built> {
     // Without conditional puts nothing here is safe, whatever the environment says of them.
-    let builder =
-        AmazonS3Builder::from_env().with_url(url).with_retry(retry()).with_conditional_put(S3ConditionalPut::ETagMatch);
+    let builder = AmazonS3Builder::from_env().with_url(url).with_retry(retry()).with_conditional_put(S3ConditionalPut::ETagMatch);
     let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
     let allow_http = builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
     refuse_plain_http(url, endpoint.as_deref(), allow_http.as_deref(), "AWS_ALLOW_HTTP")?;

@@ -100,7 +100,9 @@ async fn at_once(store: &Store, probe: &Path) -> Result<()> {
         return Err(refusal(store, "of several puts of one name at once it let more than one win"));
     }
     match (winners.first(), store.get(probe).await?) {
-        (Some(won), Some(there)) if there != **won => Err(refusal(store, "of several puts of one name at once it kept another than it said")),
+        (Some(won), Some(there)) if there != **won => {
+            Err(refusal(store, "of several puts of one name at once it kept another than it said"))
+        }
         (Some(_), None) => Err(refusal(store, "what was put is not there when it is read right after")),
         _ => Ok(()),
     }

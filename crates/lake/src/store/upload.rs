@@ -22,7 +22,12 @@ const PARTS_IN_FLIGHT: usize = 4;
 ///
 /// # Errors
 /// What the store said. The upload is then given up, and what is left of it is nothing a reader sees.
-pub(super) async fn upload(store: &dyn ObjectStore, path: &Path, bytes: Bytes, slots: &Arc<Semaphore>) -> object_store::Result<()> {
+pub(super) async fn upload(
+    store: &dyn ObjectStore,
+    path: &Path,
+    bytes: Bytes,
+    slots: &Arc<Semaphore>,
+) -> object_store::Result<()> {
     let mut upload = store.put_multipart(path).await?;
     match put_parts(upload.as_mut(), &bytes, slots).await {
         Ok(()) => {}

@@ -4,7 +4,6 @@
 //! is dropped.
 
 mod azure;
-mod gcs;
 mod proxy;
 mod s3;
 
@@ -34,8 +33,6 @@ pub enum StoreKind {
     S3,
     /// Azure Blob Storage, by Azurite.
     Azure,
-    /// Google Cloud Storage, by fake-gcs-server.
-    Gcs,
 }
 
 /// A store to test on.
@@ -62,11 +59,17 @@ impl TestStore {
                 let lake = directory.join("lake");
                 fs::create_dir_all(&lake).unwrap_or_else(|e| panic!("making {}: {e}", lake.display()));
                 let store = LocalFileSystem::new_with_prefix(lake).unwrap_or_else(|e| panic!("{e}"));
-                Some(Self { kind, storage: "./lake".to_owned(), env: Vec::new(), store: Arc::new(store), address: None, _server: None })
+                Some(Self {
+                    kind,
+                    storage: "./lake".to_owned(),
+                    env: Vec::new(),
+                    store: Arc::new(store),
+                    address: None,
+                    _server: None,
+                })
             }
             StoreKind::S3 => s3::start(),
             StoreKind::Azure => azure::start(),
-            StoreKind::Gcs => gcs::start(),
         }
     }
 
@@ -137,7 +140,8 @@ impl Server {
     /// Starts `command`, which listens at `address` when it is ready. `directory` goes with it.
     fn start(mut command: Command, address: SocketAddr, directory: PathBuf) -> Self {
         let log = directory.join("server.log");
-        let output = || fs::File::options().create(true).append(true).open(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
+        let output =
+            || fs::File::options().create(true).append(true).open(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
         let started = command.stdin(Stdio::null()).stdout(output()).stderr(output()).spawn();
         let child = started.unwrap_or_else(|e| panic!("starting {command:?}: {e}"));
         let mut server = Self { child, directory };

@@ -141,7 +141,10 @@ fn serve(client: TcpStream, server: SocketAddr, seen: &Mutex<Vec<Request>>, deci
 
 fn canned(status: u16) -> String {
     let body = "<?xml version=\"1.0\"?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>";
-    format!("HTTP/1.1 {status} Test\r\nETag: \"0\"\r\nContent-Type: application/xml\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    format!(
+        "HTTP/1.1 {status} Test\r\nETag: \"0\"\r\nContent-Type: application/xml\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// A head with its empty line; `None` if the connection has ended.
@@ -159,7 +162,10 @@ fn head(reader: &mut impl BufRead) -> io::Result<Option<String>> {
 }
 
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    head.lines().filter_map(|line| line.split_once(':')).find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    head.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(n, _)| n.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value.trim())
 }
 
 /// A body as it stands on the wire.
