@@ -367,11 +367,12 @@ fn a_batch_and_an_idle_run_make_few_requests() {
     let eleven = run(11, 2);
     let idle = run(0, 0);
     eprintln!("requests: one batch {one:?}, eleven {eleven:?}, idle {idle:?}");
-    let sum = |counts: &BTreeMap<&str, usize>| counts.values().sum::<usize>();
-    // A batch: list the chain; read the file; put a data file, the record, the commit, a file of notifications, their commit and the
-    // mark; list the two logs after the commits. At the start what was done before is read: an entry of each log and a record more.
-    assert_eq!(sum(&eleven) - sum(&one), 10 * 10 + 3, "{one:?} {eleven:?}");
-    // Thirteen records and fourteen entries of the table's log are read once each, and nothing is written but the lease.
-    assert_eq!((idle.get("GET"), idle.get("PUT")), (Some(&(13 + 14 + 5)), Some(&2)), "{idle:?}");
-    assert!(idle["LIST"] <= 5, "{idle:?}");
+    // A batch: list the chain; put a data file, the record, the commit, a file of notifications, their commit and the mark; list the two
+    // logs after the commits. Of gets only that of the source file; those at a run's start grow with what was done before.
+    let grown = |kind: &str| eleven[kind] - one[kind];
+    assert_eq!((grown("LIST"), grown("PUT")), (10 * 3, 10 * 6), "{one:?} {eleven:?}");
+    assert!((10..20).contains(&grown("GET")), "{one:?} {eleven:?}");
+    // Thirteen records and fourteen entries of the table's log are read, and nothing is written but the lease.
+    assert!((27..40).contains(&idle["GET"]) && idle["LIST"] <= 5, "{idle:?}");
+    assert_eq!(idle["PUT"], 2);
 }
