@@ -292,7 +292,8 @@ impl Store {
                 self.delete(path).await?;
                 continue;
             }
-            let mut deleted = self.inner.delete_stream(stream::iter(paths.to_vec().into_iter().map(Ok)).boxed());
+            let owned: Vec<_> = paths.iter().cloned().map(Ok).collect();
+            let mut deleted = self.inner.delete_stream(stream::iter(owned).boxed());
             while let Some(outcome) = deleted.next().await {
                 match outcome {
                     Ok(_) | Err(object_store::Error::NotFound { .. }) => {}

@@ -141,6 +141,8 @@ fn taken_objects_are_moved_or_deleted_as_the_project_says() {
             assert_eq!(site.delivered("inbox"), 0, "{kind:?}, {policy}");
             assert_eq!(site.delivered("taken"), if policy == "move" { 2 } else { 0 }, "{kind:?}, {policy}");
             assert_eq!(site.landed("edit", "org").rows.len(), 88);
+            let (code, _, stderr) = said(&site, &["run", "ingest"]);
+            assert_eq!((code, stderr.as_str()), (0, "nothing to do\n"), "{kind:?}: a source that was emptied is not missing");
         }
     }
 }
