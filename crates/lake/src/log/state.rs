@@ -147,7 +147,7 @@ impl DeltaLog {
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn state(&self, app_id: &str) -> Result<Option<TableState>> {
         self.forget(app_id);
-        let (engine, url, app) = (self.engine(), self.url(), app_id.to_owned());
+        let (engine, url, app) = (self.for_one_look().engine(), self.url(), app_id.to_owned());
         let read = tokio::task::spawn_blocking(move || {
             let snapshot = Snapshot::builder_for(url).build(engine.as_ref())?;
             let txn = snapshot.get_app_id_version(&app, engine.as_ref())?;
