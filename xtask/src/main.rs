@@ -19,6 +19,7 @@ usage: cargo xtask COMMAND
   doc             docs, warnings denied
   sim [ARGS]      simulated worlds, each from its seed (sim --help)
   bench ingest    measure ingestion against DuckDB + deltalake (bench ingest --help)
+  bench kafka     measure a topic taken in against draining it and reading files
   bench changes   measure reading row-level changes against deltalake's load_cdf (bench changes --help)
 ";
 
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
         ["doc"] => steps::run_all(&[steps::doc()]),
         ["test", rest @ ..] => steps::run_all(&[steps::test(rest)]),
         ["sim", rest @ ..] => sim::main(rest),
-        ["bench", "ingest", rest @ ..] => bench::main(rest),
+        ["bench", name @ ("ingest" | "kafka"), rest @ ..] => bench::main(name, rest),
         ["bench", "changes", rest @ ..] => bench::changes::main(rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

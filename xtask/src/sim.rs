@@ -22,7 +22,7 @@ pub fn main(args: &[&str]) -> ExitCode {
 
 fn build() -> io::Result<PathBuf> {
     let target = crate::bench::target_dir()?;
-    let status = Command::new(cargo())
+    let status = cargo()
         .args([
             "build",
             "--quiet",

@@ -21,7 +21,7 @@ use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::sync::Semaphore;
 
-use self::error::{bucket_is_missing, io_error, may_pass};
+use self::error::{io_error, may_pass, object_is_missing};
 use crate::local::{self, LocalDisk, Unsynced};
 use crate::log::KnownStates;
 use crate::machine::{Machine, ThisMachine};
@@ -250,7 +250,7 @@ impl Store {
         };
         match got {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(e @ object_store::Error::NotFound { .. }) if !bucket_is_missing(&e) => Ok(None),
+            Err(e) if object_is_missing(&e) => Ok(None),
             Err(e) => Err(store_error(e, "reading", path.as_ref())),
         }
     }
@@ -314,7 +314,8 @@ impl Store {
                 self.delete(path).await?;
                 continue;
             }
-            let mut deleted = self.inner.delete_stream(stream::iter(paths.to_vec().into_iter().map(Ok)).boxed());
+            let owned: Vec<_> = paths.iter().cloned().map(Ok).collect();
+            let mut deleted = self.inner.delete_stream(stream::iter(owned).boxed());
             while let Some(outcome) = deleted.next().await {
                 match outcome {
                     Ok(_) | Err(object_store::Error::NotFound { .. }) => {}

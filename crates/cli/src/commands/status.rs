@@ -131,7 +131,10 @@ fn text(status: &Status) -> Result<()> {
         };
         let letters = dataset.dead_letters.as_ref().map_or_else(|_| "?".to_owned(), |n| output::number(*n));
         let chains: &[ChainStatus] = dataset.chains.as_deref().unwrap_or_default();
-        let mut begun = chains.iter().map(chain_cells).collect::<Vec<_>>();
+        let mut begun = chains
+            .iter()
+            .map(|chain| chain_cells(chain, matches!(dataset.source, Ok(SourcePosition::Kafka(_)))))
+            .collect::<Vec<_>>();
         if begun.is_empty() {
             begun.push(["ingest", "none", "", "", ""].map(str::to_owned));
         }
@@ -156,11 +159,12 @@ fn text(status: &Status) -> Result<()> {
     }
 }
 
-fn chain_cells(chain: &ChainStatus) -> [String; 5] {
+/// `sharded`: the source is cut into several shards.
+fn chain_cells(chain: &ChainStatus, sharded: bool) -> [String; 5] {
     let job = match chain.shard {
         Shard::REPLAY => "replay".to_owned(),
-        Shard::WHOLE => chain.job.name().to_owned(),
-        Shard(shard) => format!("{} shard {shard}", chain.job.name()),
+        Shard(shard) if sharded => format!("{} shard {shard}", chain.job.name()),
+        _ => chain.job.name().to_owned(),
     };
     let unfinished = chain.unfinished.map_or_else(String::new, |key| format!("batch {key}"));
     match &chain.last {

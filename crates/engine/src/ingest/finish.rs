@@ -101,6 +101,7 @@ impl Finishing<'_> {
         self.engine.observer.batch(&BatchReport {
             job: self.chain.chain().job,
             dataset: self.dataset.name.clone(),
+            shard: matches!(recorded.range, Range::Kafka(_)).then_some(self.chain.chain().shard),
             batch: key.batch,
             resumed: self.resumed,
             outcome: mark.outcome,

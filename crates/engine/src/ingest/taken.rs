@@ -6,9 +6,12 @@ use alluvium_core::{
 };
 use alluvium_lake::{ChainListing, ChainStore, RecordedRange};
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 
 /// Finished batches whose records are kept although a segment has their names.
 const RECORDS_KEPT: u64 = 64;
+/// Records that are read at a time.
+const RECORDS_AT_ONCE: usize = 8;
 
 /// The files taken by the batches up to one, and the rest of the last file if that batch ended within it.
 #[derive(Debug, Clone)]
@@ -56,12 +59,20 @@ impl Taken {
             }
             self.loaded = true;
         }
-        for batch in from.0 + 1..=newest.0 {
-            let recorded = range_of(chain, listing, BatchNumber(batch)).await?;
-            self.note(&recorded);
+        let reads = (from.0 + 1..=newest.0).map(|batch| range_of(chain, listing, BatchNumber(batch)));
+        let mut recorded = stream::iter(reads).buffered(RECORDS_AT_ONCE);
+        let mut last = None;
+        while let Some(next) = recorded.next().await {
+            let next = next?;
+            self.note(&next);
+            last = Some(next.range);
         }
         if newest > self.up_to {
-            let files = match range_of(chain, listing, newest).await?.range {
+            let range = match last {
+                Some(range) => range,
+                None => range_of(chain, listing, newest).await?.range,
+            };
+            let files = match range {
                 Range::Files(files) => files,
                 Range::DeadLetters { .. } => Vec::new(),
                 Range::Kafka(_) => return Err(reads_kafka(chain)),

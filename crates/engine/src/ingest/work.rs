@@ -1,9 +1,8 @@
 //! A chain of a dataset and what any round of it does, whatever its source: finish what is recorded, record what was staged.
 
-use alluvium_core::Job;
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Kind, Range, RecordBody, Result,
-    Shard, TableSpec, app_id,
+    BatchKey, BatchNumber, BatchOutcome, BatchRecord, ChainFile, Dataset, Error, Incarnation, Job, Kind, Range, RecordBody,
+    Result, Shard, TableSpec, app_id,
 };
 #[cfg(feature = "plants")]
 use alluvium_lake::Plant;
@@ -11,6 +10,9 @@ use alluvium_lake::{ChainListing, ChainStore, PutNew, Sweep};
 
 use super::finish::{Finished, Finishing};
 use crate::engine::Engine;
+
+/// Finished batches whose records are kept though nothing needs them.
+const RECORDS_KEPT: u64 = 64;
 
 /// One chain of a dataset.
 pub(super) struct ChainWork<'a> {
@@ -126,11 +128,30 @@ impl<'a> ChainWork<'a> {
         if batch.0 == 0 || !listing.records.contains_key(&batch) {
             return Ok(None);
         }
-        let above = BatchKey { batch, attempt: Attempt::MAX };
-        Ok(self.earlier_intent(listing, above).await?.and_then(|r| match r.body {
-            RecordBody::Intent(recorded) => Some(recorded.range),
-            RecordBody::Void => None,
-        }))
+        for attempt in listing.records.get(&batch).into_iter().flatten() {
+            if let Some(recorded) = self.chain.recorded_range(BatchKey { batch, attempt: *attempt }).await? {
+                return Ok(Some(recorded.range));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Deletes the records of batches long finished, of a chain whose newest record alone tells where it stands. Not each time:
+    /// a listing costs as much for some names more.
+    pub(super) async fn drop_old_records(&self, listing: &ChainListing, finished: BatchNumber) -> Result<()> {
+        if (listing.records.len() as u64) < 2 * RECORDS_KEPT {
+            return Ok(());
+        }
+        let keep_from = BatchNumber(finished.0.saturating_sub(RECORDS_KEPT));
+        for (batch, attempts) in listing.records.range(..keep_from) {
+            for attempt in attempts {
+                self.chain.delete(ChainFile::Record(BatchKey { batch: *batch, attempt: *attempt })).await?;
+            }
+        }
+        for batch in listing.done.range(..keep_from) {
+            self.chain.delete(ChainFile::Done(*batch)).await?;
+        }
+        Ok(())
     }
 
     /// Writes a record and finishes its batch; `None` if another process was quicker: what stands there decides what is taken.

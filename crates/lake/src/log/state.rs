@@ -172,7 +172,7 @@ impl DeltaLog {
 
     async fn state_now(&self, app_id: &str) -> Result<Option<TableState>> {
         self.forget(app_id);
-        let (engine, url, app) = (self.engine(), self.url(), app_id.to_owned());
+        let (engine, url, app) = (self.for_one_look().engine(), self.url(), app_id.to_owned());
         let read = blocking("reading a table's log", move || {
             let snapshot = Snapshot::builder_for(url).build(engine.as_ref());
             Ok(snapshot.and_then(|s| s.get_app_id_version(&app, engine.as_ref()).map(|txn| (s, txn))))

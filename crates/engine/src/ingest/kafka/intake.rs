@@ -41,9 +41,10 @@ pub(in crate::ingest) struct KafkaIntake {
     options: IngestOptions,
     /// Where the chain stands, once that was read.
     at: Option<At>,
-    /// Where reading ends: what was there at the start of a run that is to end; of a follower, at the start of a batch.
+    /// Where reading ends: what was there at the start of a run that is to end. A follower's batch does not end before what
+    /// the last look found, unless nothing comes.
     ends: Option<BTreeMap<i32, Offset>>,
-    /// The first offset that each partition held when the cluster was last looked at.
+    /// The first offsets that are still there, as the last look found.
     lows: BTreeMap<i32, Offset>,
     gathering: Option<Gathering>,
     away: Away,
@@ -150,7 +151,7 @@ impl KafkaIntake {
         }
         let doubtful = self.gathering.as_ref().is_some_and(Gathering::is_doubtful);
         let must_look = self.gathering.is_none() || doubtful || self.looks_at.is_none_or(|at| at <= work.engine.elapsed());
-        if must_look || self.options.mode == Mode::Follow {
+        if must_look {
             let asked = in_place(|| self.look_at_cluster(work.engine.broker.as_ref()));
             let look = match asked {
                 Ok(look) => look,
@@ -166,6 +167,7 @@ impl KafkaIntake {
             }
         }
         work.prepare(listing).await?;
+        work.drop_old_records(listing, finished).await?;
         self.read_batch(work, key).await
     }
 
@@ -223,10 +225,10 @@ impl KafkaIntake {
         (look, starts): &(TopicLook, Option<BTreeMap<i32, Offset>>),
     ) -> Result<Option<Round>> {
         self.looks_at = Some(work.engine.elapsed() + LOOK_INTERVAL);
-        self.lows = look.watermarks.iter().map(|(partition, (low, _))| (*partition, *low)).collect();
         if self.options.mode == Mode::Follow || self.ends.is_none() {
             self.ends = Some(ends_of(look));
         }
+        self.lows = look.watermarks.iter().map(|(partition, (low, _))| (*partition, *low)).collect();
         let positions = self.at.as_mut().and_then(|at| at.positions.as_mut());
         let Some(positions) = positions else {
             let starts = starts.clone().unwrap_or_default();
@@ -378,10 +380,9 @@ impl KafkaIntake {
         Ok(Gathering::new(reader, &self.topic.name, !parts.is_empty(), self.topic.tombstones, &positions.partitions, machine))
     }
 
-    /// The last record taken, unless it has expired.
     fn first_wanted(&self, partition: i32, standing: &KafkaStanding) -> Offset {
-        let is_there = |offset: Offset| self.lows.get(&partition).is_none_or(|low| offset >= *low);
-        standing.last.map(|last| last.offset).filter(|offset| is_there(*offset)).unwrap_or(standing.next)
+        let is_there = |offset: &Offset| self.lows.get(&partition).is_some_and(|low| offset >= low);
+        standing.last.map(|last| last.offset).filter(is_there).unwrap_or(standing.next)
     }
 }
 
