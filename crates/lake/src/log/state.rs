@@ -182,6 +182,7 @@ impl DeltaLog {
             Ok(read) => read,
             // That there is no log at all is told from a log that cannot be read by looking.
             Err(_) if !self.exists().await? => return Ok(None),
+            // Between the two, another process may have made the table: then it is looked at again.
             Err(e) => return Err(self.kernel_error(e)),
         };
         let (metadata, protocol) = self.identity(&snapshot)?;
