@@ -25,6 +25,7 @@ use self::error::{io_error, may_pass, object_is_missing};
 use crate::local::{self, LocalDisk, Unsynced};
 use crate::log::KnownStates;
 
+pub(crate) use self::error::said;
 pub use self::error::store_error;
 pub use self::open::Location;
 pub use self::proof::STORE_PROOF_FORMAT;
