@@ -1,6 +1,6 @@
 """The benchmark's peer: DuckDB reads JSON lines, deltalake writes them as a Delta table partitioned by organisation.
 
-usage: peer_ingest.py [--stream] OUT_DIR FILE...
+usage: peer_ingest.py [--stream] [--feed] OUT_DIR FILE...
 
 Column names and types are given, as a careful user would. By default the rows pass from DuckDB to deltalake as one Arrow
 table; with --stream as a stream of batches. Prints {"rows": N}. The caller measures time and memory of the whole process.
@@ -32,6 +32,7 @@ COLUMNS = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stream", action="store_true")
+    parser.add_argument("--feed", action="store_true", help="with Delta's change data feed on")
     parser.add_argument("out")
     parser.add_argument("files", nargs="+")
     args = parser.parse_args()
@@ -41,7 +42,8 @@ def main():
     connection.execute("SET preserve_insertion_order = false")
     rows = connection.read_json(args.files, format="newline_delimited", columns=COLUMNS)
     data = rows.to_arrow_reader() if args.stream else rows.to_arrow_table()
-    write_deltalake(args.out, data, partition_by=["org_id"])
+    configuration = {"delta.enableChangeDataFeed": "true"} if args.feed else None
+    write_deltalake(args.out, data, partition_by=["org_id"], configuration=configuration)
 
     from deltalake import DeltaTable
 

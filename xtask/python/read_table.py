@@ -1,6 +1,8 @@
 """What other readers see in Delta tables: deltalake, DuckDB and Polars, compared.
 
-usage: read_table.py [--rows] [--sql QUERY] TABLE_DIR...
+usage: read_table.py [--rows] [--sql QUERY] TABLE...
+
+A table is a directory or the URL of one in an object store, which is found by the environment.
 
 Prints one JSON object a table: what they agreed on (`rows`, `columns` with null counts and, for integers, sums, and an
 order-free `hash` of all rows), and what each reader saw. Exits with 1 when a reader failed or two differ, and says where
@@ -9,7 +11,7 @@ in `differences`.
 The readers share less than it seems. `deltalake` reads with pyarrow what the log names. `duckdb` runs SQL over that.
 `duckdb_parquet` takes only paths and partition values from the log and reads the Parquet files with DuckDB's own reader;
 `polars` with Polars' own. Tables whose files are not plain Parquet rows (deletion vectors, column mapping) are left to
-those readers that know the feature, and `duckdb_parquet` is not asked.
+those readers that know the feature, and `duckdb_parquet` is not asked; nor is it of tables in object stores.
 
 --rows    also print every row (`data`), as plain values: times as microseconds since 1970 UTC, dates as days, decimals
           as text, binary as hexadecimal, structs as [name, value] pairs, maps as key and value pairs
@@ -180,7 +182,7 @@ def is_plain(delta):
 
 def readers(delta):
     found = {"deltalake": read_deltalake, "duckdb": read_duckdb, "polars": read_polars}
-    if is_plain(delta):
+    if is_plain(delta) and "://" not in delta.table_uri.removeprefix("file://"):
         found["duckdb_parquet"] = read_duckdb_parquet
     return found
 
@@ -249,7 +251,7 @@ def differing_columns(data):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="+", metavar="TABLE_DIR")
+    parser.add_argument("tables", nargs="+", metavar="TABLE")
     parser.add_argument("--rows", action="store_true")
     parser.add_argument("--sql")
     args = parser.parse_args()

@@ -17,6 +17,8 @@ usage: cargo xtask COMMAND
   test [ARGS]     all tests; ARGS go to cargo test
   doc             docs, warnings denied
   bench ingest    measure ingestion against DuckDB + deltalake (bench ingest --help)
+  bench kafka     measure a topic taken in against draining it and reading files
+  bench changes   measure reading row-level changes against deltalake's load_cdf (bench changes --help)
 ";
 
 fn main() -> ExitCode {
@@ -28,7 +30,8 @@ fn main() -> ExitCode {
         ["lint"] => steps::run_all(&[steps::lint()]),
         ["doc"] => steps::run_all(&[steps::doc()]),
         ["test", rest @ ..] => steps::run_all(&[steps::test(rest)]),
-        ["bench", "ingest", rest @ ..] => bench::main(rest),
+        ["bench", name @ ("ingest" | "kafka"), rest @ ..] => bench::main(name, rest),
+        ["bench", "changes", rest @ ..] => bench::changes::main(rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             ExitCode::SUCCESS

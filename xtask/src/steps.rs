@@ -21,7 +21,7 @@ impl Step {
 
     /// Runs the step to its end; its exit code when it is not 0.
     fn run(&self) -> Result<(), u8> {
-        let status = Command::new(cargo()).args(&self.args).envs(self.env.iter().copied()).current_dir(root()).status();
+        let status = cargo().args(&self.args).envs(self.env.iter().copied()).current_dir(root()).status();
         match status {
             Ok(status) if status.success() => Ok(()),
             // No code: ended by a signal.
@@ -84,9 +84,16 @@ pub fn run_all(steps: &[Step]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The cargo that started us, so that a chosen toolchain stays chosen.
-pub fn cargo() -> std::ffi::OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+/// The cargo that started us, so that a chosen toolchain stays chosen. What it told us of this program is not passed on: build
+/// scripts of dependencies look at it, and would be run again, with all that follows, after each build started by hand.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// The workspace's root.

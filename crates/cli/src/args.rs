@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 /// Keeps mutable activity data right in a Delta lake.
 ///
-/// Takes events from files exactly once into Delta tables that any reader opens, and tells downstream what changed.
+/// Takes events from files and Kafka exactly once into Delta tables that any reader opens, and tells downstream what changed.
 /// Begin with: alluvium quickstart
 #[derive(Debug, Parser)]
 #[command(name = "alluvium", version, propagate_version = true, after_help = EXIT_CODES)]
@@ -58,7 +58,7 @@ pub enum Command {
     ///
     /// Each batch is printed when all tables have it. A run that was killed, at any moment, is taken up by the next.
     Run(RunArgs),
-    /// Show jobs, last batches, positions and dead letters
+    /// Show jobs, last batches, positions, lag and dead letters
     Status,
     /// Show tables with their rows, files, bytes and version
     Tables {
@@ -77,6 +77,16 @@ pub enum Command {
         /// Memory the query may use, for example 512MiB [default: a quarter of the machine's]
         #[arg(long, env = "ALLUVIUM_MEMORY", value_name = "SIZE")]
         memory: Option<String>,
+    },
+    /// Print what changed in a dataset since a reader last looked, as lines of JSON
+    ///
+    /// The changed partitions (notifications), or with --rows the changed rows, in the order of versions. The last line is
+    /// {"next":"TOKEN"}: without it the answer is not whole. Without --consumer and --since: from the beginning.
+    Changes(ChangesArgs),
+    /// Look at the named readers of changes, or move one
+    Consumers {
+        #[command(subcommand)]
+        command: ConsumersCommand,
     },
     /// Look at refused records, or take them in again
     DeadLetters {
@@ -108,7 +118,7 @@ pub struct RunArgs {
     /// End when nothing is left that was there at the start (the default)
     #[arg(long, conflicts_with_all = ["once", "follow"])]
     pub until_idle: bool,
-    /// End after one batch a dataset
+    /// End after one batch a dataset (one a shard, where it reads Kafka)
     #[arg(long, conflicts_with = "follow")]
     pub once: bool,
     /// Go on until stopped
@@ -117,9 +127,78 @@ pub struct RunArgs {
     /// Memory the run may use, for example 512MiB [default: a quarter of the machine's]
     #[arg(long, env = "ALLUVIUM_MEMORY", value_name = "SIZE")]
     pub memory: Option<String>,
+    /// Go on behind records that a Kafka topic has lost before they were read; the loss is recorded, and shown by status
+    #[arg(long)]
+    pub accept_loss: bool,
     /// Say what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct ChangesArgs {
+    /// The dataset
+    pub dataset: String,
+    /// Read as this consumer, from where it stands; it is made if it is new, and what it has not read is kept for it
+    #[arg(long, value_name = "NAME")]
+    pub consumer: Option<String>,
+    /// Move the consumer behind what was read, once all of it is written
+    #[arg(long, requires = "consumer")]
+    pub commit: bool,
+    /// Begin at this token, not where the consumer stands
+    #[arg(long, value_name = "TOKEN")]
+    pub since: Option<String>,
+    /// The changed rows, not the partitions they are in
+    #[arg(long)]
+    pub rows: bool,
+    /// Begin with what stands in the table now, as inserts, not with its history
+    #[arg(long, conflicts_with = "since")]
+    pub snapshot: bool,
+    /// Go on until stopped, with a token after each look that found something
+    #[arg(long)]
+    pub follow: bool,
+    /// How rows are written
+    #[arg(long, value_enum, default_value_t = ChangesFormat::Json)]
+    pub format: ChangesFormat,
+    /// Write to this file, whole or not at all; the last line goes to stdout
+    #[arg(long, value_name = "FILE")]
+    pub to: Option<PathBuf>,
+    /// Memory the reading may use, for example 512MiB [default: a quarter of the machine's]
+    #[arg(long, env = "ALLUVIUM_MEMORY", value_name = "SIZE")]
+    pub memory: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ChangesFormat {
+    /// One JSON object a line
+    Json,
+    /// One Parquet file
+    Parquet,
+    /// A stream of Arrow's IPC format
+    Arrow,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConsumersCommand {
+    /// List the named readers, and how far each is behind
+    List,
+    /// Acknowledge what was read: the consumer moves to where the token says
+    Commit {
+        /// The consumer
+        name: String,
+        /// The token of the last line that was read
+        token: String,
+    },
+    /// Put a consumer back to the beginning, for a reader that must start over
+    Reset {
+        /// The consumer
+        name: String,
+    },
+    /// Forget a consumer: nothing is kept for it any more
+    Remove {
+        /// The consumer
+        name: String,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

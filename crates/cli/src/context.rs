@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use alluvium_core::{Durability, Error, Kind, Namespace, Project, Result};
-use alluvium_engine::{Engine, EngineSettings, Observer, Stop, SystemClock};
+use alluvium_engine::{Engine, EngineSettings, Observer, RdBroker, Stop, SystemClock};
 use alluvium_lake::Store;
 
 use crate::args::Global;
@@ -39,6 +39,7 @@ fn engine_over(
     for warning in &project.warnings {
         observer.warning(&warning.render(PROJECT_FILE));
     }
+    let broker = Arc::new(RdBroker::new(&project.kafka));
     let store = open(&project.storage, &directory, project.durability)?;
     Ok(Engine::new(EngineSettings {
         project,
@@ -49,6 +50,7 @@ fn engine_over(
         clock: Arc::new(SystemClock),
         observer,
         stop,
+        broker,
     }))
 }
 

@@ -3,10 +3,10 @@
 use std::io::{self, IsTerminal};
 use std::sync::Mutex;
 
-use alluvium_core::DatasetName;
+use alluvium_core::{DatasetName, Shard};
 use alluvium_engine::{BatchReport, Observer};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::Output;
 use crate::output;
@@ -37,6 +37,14 @@ impl Progress {
     }
 }
 
+/// A batch's object as text, with the shard, where the source is cut into several.
+fn with_shard(shard: Option<Shard>, mut batch: Value) -> String {
+    if let Some(Shard(shard)) = shard {
+        batch["shard"] = shard.into();
+    }
+    batch.to_string()
+}
+
 impl Observer for Progress {
     fn input(&self, dataset: &DatasetName, records: u64, bytes: u64) {
         let mut all = self.records.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -50,18 +58,21 @@ impl Observer for Progress {
     }
 
     fn batch(&self, report: &BatchReport) {
-        let BatchReport { job, dataset, batch, resumed, outcome } = report;
+        let BatchReport { job, dataset, shard, batch, resumed, outcome } = report;
         let text = match self.output {
-            Output::Json => json!({
-                "job": job.name(), "dataset": dataset.0, "batch_id": batch.0,
-                "outcome": if *resumed { "resumed" } else { "committed" },
-                "inserted": outcome.inserted, "updated": 0, "deleted": 0, "skipped": outcome.skipped,
-                "dead_letters": outcome.dead_letters, "files_opened": 0, "files_rewritten": 0,
-                "bytes_copied": 0, "bytes_encoded": outcome.bytes,
-            })
-            .to_string(),
+            Output::Json => with_shard(
+                *shard,
+                json!({
+                    "job": job.name(), "dataset": dataset.0, "batch_id": batch.0,
+                    "outcome": if *resumed { "resumed" } else { "committed" },
+                    "inserted": outcome.inserted, "updated": 0, "deleted": 0, "skipped": outcome.skipped,
+                    "dead_letters": outcome.dead_letters, "files_opened": 0, "files_rewritten": 0,
+                    "bytes_copied": 0, "bytes_encoded": outcome.bytes,
+                }),
+            ),
             Output::Text => format!(
-                "{job} {dataset} batch {batch}{}: {} rows in {} files ({}), {} dead letters",
+                "{job} {dataset}{} batch {batch}{}: {} rows in {} files ({}), {} dead letters",
+                shard.map_or_else(String::new, |shard| format!(" shard {}", shard.0)),
                 if *resumed { " (resumed)" } else { "" },
                 output::number(outcome.inserted),
                 output::number(outcome.files),

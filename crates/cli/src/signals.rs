@@ -30,6 +30,10 @@ pub fn stop_on_signal(stop: &Stop) {
 
 /// As [`stop_on_signal`], for work that leaves nothing behind.
 pub fn end_on_signal(stop: &Stop) {
+    end_with(stop, Kind::Unavailable.exit_code());
+}
+
+fn end_with(stop: &Stop, code: u8) {
     let stop = stop.clone();
     // Listened to from here on, not from when the task first runs.
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
@@ -45,8 +49,13 @@ pub fn end_on_signal(stop: &Stop) {
             () = wait() => {}
             () = tokio::time::sleep(READING_GRACE) => {}
         }
-        std::process::exit(Kind::Unavailable.exit_code().into());
+        std::process::exit(code.into());
     });
+}
+
+/// As [`end_on_signal`], for work that goes on until a signal ends it: a clean end.
+pub fn end_cleanly_on_signal(stop: &Stop) {
+    end_with(stop, 0);
 }
 
 async fn wait() {

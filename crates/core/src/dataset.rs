@@ -44,6 +44,12 @@ pub struct Dataset {
 }
 
 impl Dataset {
+    /// What a field takes from the Kafka message around the value, if it does.
+    #[must_use]
+    pub fn message_part(&self, field: &Field) -> Option<MessagePart> {
+        if matches!(self.source, Source::Kafka(_)) { MessagePart::of(&field.from) } else { None }
+    }
+
     /// The declared field of that name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Field> {
@@ -104,11 +110,93 @@ pub enum OnErase {
 pub enum Source {
     /// A directory of files.
     Files(FileSource),
-    /// A Kafka topic; not built yet.
-    Kafka {
-        /// The topic as the project file spells it, before the namespace decorates it.
-        topic: String,
-    },
+    /// A Kafka topic.
+    Kafka(KafkaSource),
+}
+
+/// A Kafka topic, whose positions we keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KafkaSource {
+    /// The topic as the project file spells it, before the namespace decorates it.
+    pub topic: String,
+    /// Where a namespace that has read nothing of the topic begins.
+    pub start: KafkaStart,
+    /// What becomes of records without a value.
+    pub tombstones: Tombstones,
+    /// How many chains share the partitions; `None`: as many as suit the topic when it is first read.
+    pub shards: Option<u32>,
+}
+
+impl KafkaSource {
+    /// The most shards a topic can be read in.
+    pub const MAX_SHARDS: u32 = 256;
+
+    /// The source of a topic with nothing said about it.
+    #[must_use]
+    pub fn new(topic: impl Into<String>) -> Self {
+        Self { topic: topic.into(), start: KafkaStart::Earliest, tombstones: Tombstones::Skip, shards: None }
+    }
+}
+
+/// What a field of a Kafka dataset takes from the message around the value: `from: kafka.key` and the like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MessagePart {
+    /// `kafka.key`: the key.
+    Key,
+    /// `kafka.timestamp`: when the record was made, or came to the broker.
+    Timestamp,
+    /// `kafka.topic`: the topic as the cluster knows it.
+    Topic,
+    /// `kafka.partition`: the partition's number.
+    Partition,
+    /// `kafka.offset`: the record's offset.
+    Offset,
+    /// `kafka.headers.NAME`: the last header of that name, which may hold dots.
+    Header(String),
+}
+
+impl MessagePart {
+    /// The part that a path names, in a dataset that reads Kafka.
+    #[must_use]
+    pub fn of(from: &[String]) -> Option<Self> {
+        let (first, rest) = from.split_first()?;
+        if first != "kafka" {
+            return None;
+        }
+        match rest.first().map(String::as_str) {
+            Some("key") if rest.len() == 1 => Some(Self::Key),
+            Some("timestamp") if rest.len() == 1 => Some(Self::Timestamp),
+            Some("topic") if rest.len() == 1 => Some(Self::Topic),
+            Some("partition") if rest.len() == 1 => Some(Self::Partition),
+            Some("offset") if rest.len() == 1 => Some(Self::Offset),
+            Some("headers") if rest.len() > 1 => Some(Self::Header(rest[1..].join("."))),
+            _ => None,
+        }
+    }
+}
+
+/// Where reading a topic begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KafkaStart {
+    /// At the oldest record that is there.
+    Earliest,
+    /// Behind the newest that is there.
+    Latest,
+    /// At the first record whose timestamp is not before this, in milliseconds since 1970.
+    At(i64),
+}
+
+/// What becomes of a Kafka record without a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Tombstones {
+    /// It is passed over, and counted.
+    #[default]
+    Skip,
+    /// It goes to the dead letters.
+    DeadLetter,
+    /// It deletes the record of its key; not built yet.
+    Delete,
 }
 
 /// A directory of files, each taken in once.

@@ -44,6 +44,39 @@ impl Kind {
     }
 }
 
+/// Why a short text (a name, a duration, a size) was refused, and what would be right. Whoever read the text says where it stood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextError {
+    message: String,
+    hint: String,
+}
+
+impl TextError {
+    pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: hint.into() }
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What would be right.
+    #[must_use]
+    pub fn hint(&self) -> &str {
+        &self.hint
+    }
+}
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.message, self.hint)
+    }
+}
+
+impl StdError for TextError {}
+
 /// An error with its kind, what was being done with what, and a hint.
 ///
 /// `Display` prints the message and the hint, never the source: walk [`StdError::source`] for that.

@@ -6,23 +6,30 @@
 mod chain;
 mod dataset;
 mod error;
+mod kafka;
 mod names;
 mod position;
 mod project;
 mod record;
 mod tables;
 mod taken;
+mod token;
 mod types;
 mod units;
 
 pub use chain::{Attempt, BatchKey, BatchNumber, ChainId, Incarnation, Job, Shard, TxnVersion};
 pub use dataset::{
-    BatchLimits, Dataset, DatasetName, Durability, Field, FileFormat, FileSource, Identity, Layout, OnErase, Source, TakenPolicy,
-    TimeUnit,
+    BatchLimits, Dataset, DatasetName, Durability, Field, FileFormat, FileSource, Identity, KafkaSource, KafkaStart, Layout,
+    MessagePart, OnErase, Source, TakenPolicy, TimeUnit, Tombstones,
 };
-pub use error::{Error, Kind, Result};
-pub use names::{ChainFile, DataFile, NameError, Namespace, Resolver, TableName, app_id, data_file, parse_data_file};
-pub use position::{FileCursor, FileRange, FileStamp, Range};
+pub use error::{Error, Kind, Result, TextError};
+pub use kafka::{
+    KafkaPositions, KafkaStanding, SHARDS_FORMAT, SourceShards, TopicLook, default_shards, loss_error, partitions_of,
+};
+pub use names::{ChainFile, DataFile, Namespace, Resolver, TableName, app_id, data_file, parse_data_file};
+pub use position::{
+    FileCursor, FileRange, FileStamp, KafkaRange, LastTaken, LossKind, Offset, OffsetLoss, PartitionRange, Range,
+};
 pub use project::{INIT_TEMPLATE, KafkaSettings, Place, Problem, Project, ProjectErrors, Warning, project_schema};
 pub use record::{
     AddedFile, BatchOutcome, BatchRecord, DatePartitionCount, DoneMark, RECORD_FORMAT, RecordBody, Recorded, TableFiles,
@@ -32,5 +39,6 @@ pub use taken::{
     BatchSpan, Cover, FilePlan, FilePlanner, FoundFile, PartialLost, SEGMENT_FORMAT, Segment, SegmentPlan, StoredSegment,
     TakenFiles, cover_segments, decode_segment, encode_segment, is_looked_at, names_in_segment_of, plan_files, plan_segment,
 };
+pub use token::{NextVersion, ReadFrom, ReadKind, TOKEN_FORMAT, Token};
 pub use types::{DataType, StructField, TypeParseError};
-pub use units::{UnitError, format_duration, format_size, parse_duration, parse_size};
+pub use units::{format_duration, format_size, parse_duration, parse_size};

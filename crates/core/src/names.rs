@@ -22,38 +22,7 @@ pub use data_file::{DataFile, data_file, parse_data_file};
 pub use resolver::{ChainFile, Resolver, app_id};
 pub use table::TableName;
 
-/// Why a name was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NameError {
-    message: String,
-    hint: String,
-}
-
-impl NameError {
-    pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: hint.into() }
-    }
-
-    /// What is wrong.
-    #[must_use]
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-
-    /// What would be right.
-    #[must_use]
-    pub fn hint(&self) -> &str {
-        &self.hint
-    }
-}
-
-impl fmt::Display for NameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.message, self.hint)
-    }
-}
-
-impl std::error::Error for NameError {}
+use crate::error::TextError;
 
 /// One isolated copy of everything a project makes: `[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -68,7 +37,7 @@ impl Namespace {
     ///
     /// # Errors
     /// Anything but 1 to 40 lower-case ASCII letters, digits and dashes, with no dash first or last.
-    pub fn parse(text: &str) -> Result<Self, NameError> {
+    pub fn parse(text: &str) -> Result<Self, TextError> {
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
         let good = (1..=Self::MAX_LEN).contains(&text.len())
             && text.bytes().all(inner)
@@ -78,7 +47,7 @@ impl Namespace {
             return Ok(Self(text.to_owned()));
         }
         let hint = "a namespace has 1 to 40 lower-case letters, digits and dashes, and no dash first or last, as in test-7";
-        Err(NameError::new(format!("{text:?} cannot be a namespace"), hint))
+        Err(TextError::new(format!("{text:?} cannot be a namespace"), hint))
     }
 
     /// The name as text.

@@ -131,6 +131,12 @@ impl KafkaSettings {
     }
 }
 
+impl<'a> FromIterator<(&'a str, &'a str)> for KafkaSettings {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(settings: I) -> Self {
+        Self(settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+}
+
 impl fmt::Debug for KafkaSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()

@@ -161,7 +161,9 @@ mod tests {
     use super::*;
     use crate::chain::{Incarnation, Job, Shard};
     use crate::dataset::DatasetName;
-    use crate::position::{FileCursor, FileRange, FileStamp};
+    use crate::position::{
+        FileCursor, FileRange, FileStamp, KafkaRange, LastTaken, LossKind, Offset, OffsetLoss, PartitionRange,
+    };
 
     fn chain(shard: Shard) -> ChainId {
         let incarnation = Incarnation("0123456789abcdef0123456789abcdef".to_owned());
@@ -217,6 +219,39 @@ mod tests {
             body: RecordBody::Intent(Box::new(recorded)),
         };
         reads_and_writes(include_str!("../tests/golden/batch-record-v1.json"), &record);
+    }
+
+    #[test]
+    fn the_golden_record_of_a_topic_reads_and_writes_as_it_is() {
+        let last = LastTaken { offset: Offset(41), timestamp_ms: 1_795_965_978_528, value_bytes: 312 };
+        let partition = |partition, from, to, last| PartitionRange { partition, from: Offset(from), to: Offset(to), last };
+        let loss = |partition, from, to, how| OffsetLoss { partition, from: Offset(from), to, how };
+        let range = KafkaRange {
+            topic: "dev.engagements".to_owned(),
+            topic_id: Some("bXktdG9waWMtaWQ".to_owned()),
+            partitions: vec![partition(1, 17, 43, Some(last)), partition(5, 0, 0, None)],
+            losses: vec![
+                loss(1, 3, Some(Offset(17)), LossKind::Expired),
+                loss(5, 9, None, LossKind::MadeAnew),
+                loss(9, 2, None, LossKind::Shrunk),
+            ],
+        };
+        let recorded = Recorded {
+            range: Range::Kafka(range),
+            data: TableFiles::default(),
+            dead_letters: TableFiles::default(),
+            counts: Vec::new(),
+            skipped: 24,
+            staged_at_micros: 1_795_965_978_528_001,
+        };
+        let record = BatchRecord {
+            format: RECORD_FORMAT,
+            chain: chain(Shard(1)),
+            batch: BatchNumber(2),
+            attempt: Attempt::FIRST,
+            body: RecordBody::Intent(Box::new(recorded)),
+        };
+        reads_and_writes(include_str!("../tests/golden/batch-record-kafka-v1.json"), &record);
     }
 
     #[test]

@@ -4,37 +4,9 @@
 //! 1024s (`KiB MiB GiB`) or in bytes (`B`, or no unit at all). Whole numbers only, nothing between number and unit, so that
 //! every text means one value. Invariant: what is printed reads back as the same value.
 
-use std::fmt;
 use std::time::Duration;
 
-/// Why a duration or a size was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnitError {
-    message: String,
-    hint: String,
-}
-
-impl UnitError {
-    /// What is wrong.
-    #[must_use]
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-
-    /// What would be right.
-    #[must_use]
-    pub fn hint(&self) -> &str {
-        &self.hint
-    }
-}
-
-impl fmt::Display for UnitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.message, self.hint)
-    }
-}
-
-impl std::error::Error for UnitError {}
+use crate::error::TextError;
 
 const MILLIS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 const BYTES: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
@@ -45,7 +17,7 @@ const SIZE_HINT: &str = "write a whole number and a unit without a space: B, KiB
 ///
 /// # Errors
 /// Anything else, and what does not fit in 2^64 milliseconds; the error says what to write.
-pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
+pub fn parse_duration(text: &str) -> Result<Duration, TextError> {
     parse(text, "duration", &MILLIS, DURATION_HINT).map(Duration::from_millis)
 }
 
@@ -61,7 +33,7 @@ pub fn format_duration(duration: Duration) -> String {
 ///
 /// # Errors
 /// Anything else, and what does not fit in 2^64 bytes; the error says what to write.
-pub fn parse_size(text: &str) -> Result<u64, UnitError> {
+pub fn parse_size(text: &str) -> Result<u64, TextError> {
     match text.parse() {
         Ok(bytes) if text.starts_with(|c: char| c.is_ascii_digit()) => Ok(bytes),
         _ => parse(text, "size", &BYTES, SIZE_HINT),
@@ -74,8 +46,8 @@ pub fn format_size(bytes: u64) -> String {
     if bytes == 0 { "0B".to_owned() } else { format(bytes, &BYTES) }
 }
 
-fn parse(text: &str, what: &str, units: &[(&str, u64)], hint: &str) -> Result<u64, UnitError> {
-    let error = |message: String| UnitError { message, hint: hint.to_owned() };
+fn parse(text: &str, what: &str, units: &[(&str, u64)], hint: &str) -> Result<u64, TextError> {
+    let error = |message: String| TextError::new(message, hint);
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     if number.is_empty() {

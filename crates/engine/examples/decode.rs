@@ -90,7 +90,7 @@ fn dataset(fields: &[String]) -> Result<Dataset, String> {
     let [org, event_time, ..] = fields.as_slice() else { return Err("an organisation and an event time are needed".into()) };
     Ok(Dataset {
         name: DatasetName("example".into()),
-        source: Source::Kafka { topic: "none".into() },
+        source: Source::Kafka(alluvium_core::KafkaSource::new("none")),
         key: None,
         org: org.name.clone(),
         event_time: event_time.name.clone(),

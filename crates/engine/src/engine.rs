@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use alluvium_core::{ChainId, Dataset, Error, Incarnation, Job, Kind, Project, Resolver, Result, Shard, TableName, TableSpec};
-use alluvium_lake::{ChainStore, DeltaLog, Store, open_namespace, open_or_create_namespace};
+use alluvium_lake::{ChainStore, DeltaLog, Location, Store, open_namespace, open_or_create_namespace};
 use tokio::sync::Notify;
 
 use crate::observe::Observer;
+use crate::source::{Broker, FileSet};
 
 /// Tells the time.
 pub trait Clock: Send + Sync {
@@ -81,6 +82,8 @@ pub struct EngineSettings {
     pub observer: Arc<dyn Observer>,
     /// The stop signal.
     pub stop: Stop,
+    /// The Kafka cluster that sources read.
+    pub broker: Arc<dyn Broker>,
 }
 
 /// A project in one namespace, ready for operations.
@@ -93,14 +96,15 @@ pub struct Engine {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) stop: Stop,
+    pub(crate) broker: Arc<dyn Broker>,
 }
 
 impl Engine {
     /// An engine over these settings. Nothing is read or written yet.
     #[must_use]
     pub fn new(settings: EngineSettings) -> Self {
-        let EngineSettings { project, directory, resolver, store, memory_bytes, clock, observer, stop } = settings;
-        Self { project, directory, resolver, store, memory_bytes, clock, observer, stop }
+        let EngineSettings { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker } = settings;
+        Self { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker }
     }
 
     /// The project.
@@ -151,6 +155,17 @@ impl Engine {
     pub(crate) fn chain(&self, incarnation: &Incarnation, job: Job, dataset: &Dataset, shard: Shard) -> ChainStore {
         let chain = ChainId { incarnation: incarnation.clone(), job, dataset: dataset.name.clone(), shard };
         ChainStore::new(&self.store, &self.resolver, chain)
+    }
+
+    /// The files at a place that the project file names: a directory, or the URL of an object store.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] if the URL or the environment is not right.
+    pub(crate) fn file_set(&self, place: &str) -> Result<FileSet> {
+        if Location::is_url(place) {
+            return Location::open(place).map(FileSet::at);
+        }
+        Ok(FileSet::local(self.path(place.strip_prefix("file://").unwrap_or(place))))
     }
 
     /// A path of the project file, made absolute.

@@ -12,12 +12,15 @@ mod read;
 mod source;
 
 pub use engine::{Clock, Engine, EngineSettings, Stop, SystemClock};
-pub use ingest::{DeadLetter, DeadLetterList, Mode, RunSummary, SourcePosition};
+pub use ingest::{
+    DeadLetter, DeadLetterList, FilePosition, IngestOptions, Mode, PartitionPosition, RunSummary, SourcePosition, TopicPosition,
+};
 pub use observe::{BatchReport, Observer, Silent};
 pub use read::{
-    ChainStatus, DatasetStatus, LastBatch, QueryRows, RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport,
-    TablesReport,
+    ChainStatus, Changes, ChangesReader, ChangesRequest, ConsumerStatus, DatasetStatus, LastBatch, PositionStatus, QueryRows,
+    RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport, TablesReport,
 };
+pub use source::{Broker, Polled, RdBroker, Reader, ReaderSettings, Record, TopicFacts, Watermarks};
 pub use source::{
     Chunk, Decoded, Decoder, FileFault, FileSet, Input, ListingNotes, MAX_RECORD_BYTES, Opened, OpenedFile, Refused, Removal,
     Splitter, UnusableName, decoded_schema,

@@ -1,10 +1,10 @@
 //! Namespaces as a whole: which there are, and the end of one.
 
-use alluvium_core::{Error, Incarnation, Job, Kind, Result, Shard};
+use alluvium_core::{Error, Incarnation, Job, Kind, Result, Shard, Source};
 use alluvium_lake::{Holder, LeaseWatch, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace};
 
 use crate::engine::Engine;
-use crate::ingest::lease_name;
+use crate::ingest::{lease_name, shard_lease_name};
 
 /// How long to wait before looking again whether a lease moves.
 const LEASE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
@@ -40,10 +40,16 @@ impl Engine {
 
     async fn refuse_while_running(&self, incarnation: &Incarnation) -> Result<()> {
         for dataset in &self.project.datasets {
-            let mut watch = LeaseWatch::new(&self.store, &self.resolver, &lease_name(dataset), self.project.lease_ttl);
-            loop {
+            let shards = self.shards(dataset).await?;
+            let mut names = vec![lease_name(dataset)];
+            if matches!(dataset.source, Source::Kafka(_)) {
+                names.extend(shards.iter().filter(|s| **s != Shard::REPLAY).map(|s| shard_lease_name(dataset, *s)));
+            }
+            let watch = |name: &String| LeaseWatch::new(&self.store, &self.resolver, name, self.project.lease_ttl);
+            let mut watches: Vec<LeaseWatch> = names.iter().map(watch).collect();
+            while let Some(watch) = watches.last_mut() {
                 match watch.holder().await? {
-                    Holder::Nobody => break,
+                    Holder::Nobody => drop(watches.pop()),
                     Holder::Unknown => tokio::time::sleep(LEASE_INTERVAL).await,
                     Holder::Alive => {
                         return Err(Error::new(
@@ -54,7 +60,7 @@ impl Engine {
                     }
                 }
             }
-            for shard in [Shard::WHOLE, Shard::REPLAY] {
+            for shard in shards {
                 let listing = self.chain(incarnation, Job::Ingest, dataset, shard).listing().await?;
                 if let Some(newest) = listing.newest().filter(|k| !listing.done.contains(&k.batch)) {
                     return Err(Error::new(

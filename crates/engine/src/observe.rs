@@ -1,6 +1,6 @@
 //! What operations tell while they run.
 
-use alluvium_core::{BatchNumber, BatchOutcome, DatasetName, Job};
+use alluvium_core::{BatchNumber, BatchOutcome, DatasetName, Job, Shard};
 
 /// A listener to running operations. Called from several threads; must return quickly.
 pub trait Observer: Send + Sync {
@@ -29,6 +29,8 @@ pub struct BatchReport {
     pub job: Job,
     /// The dataset.
     pub dataset: DatasetName,
+    /// The shard, where the source is cut into several.
+    pub shard: Option<Shard>,
     /// The batch.
     pub batch: BatchNumber,
     /// Whether a record left by another process, or an earlier run, was finished.

@@ -4,6 +4,8 @@
 //! tables with [`DeltaLog::publish`]. Invariants kept here: `no_duplicate_row` and `fenced` (the commit loop), durability on a
 //! local disk. Deliberately not here: where rows come from, and in which order a batch's tables are published.
 
+mod consumer;
+mod floor;
 mod lease;
 mod local;
 mod log;
@@ -11,18 +13,26 @@ mod namespace;
 mod process;
 mod read;
 mod records;
+mod rows;
 mod schema;
+mod seats;
+mod sources;
 mod stage;
 mod store;
 mod unescape;
 
+pub use consumer::{Advanced, CONSUMER_FORMAT, Consumer, ConsumerRecord, ConsumerStore, Reached};
+pub use floor::{FLOOR_FORMAT, Floor};
 pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
-pub use log::{Commit, DeltaLog, LiveFile, Published, TableState};
+pub use log::{ChangedFile, Commit, DeletedRows, DeltaLog, LiveFile, Published, Standing, TableState, VersionChanges};
 pub use namespace::{
     NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace, open_or_create_namespace,
 };
 pub use read::TableContents;
 pub use records::{ChainListing, ChainStore, RecordedRange};
+pub use rows::{RowStream, Rows};
 pub use schema::{arrow_schema, arrow_type};
+pub use seats::{Seats, Share};
+pub use sources::{fix_source_shards, source_shards};
 pub use stage::{Arranged, StageSettings, Stager, Sweep};
-pub use store::{Found, PutNew, Store};
+pub use store::{Found, Location, PutNew, STORE_PROOF_FORMAT, Store, store_error};

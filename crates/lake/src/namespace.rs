@@ -6,7 +6,7 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::records::read_versioned;
-use crate::store::{PutNew, Store};
+use crate::store::{PutNew, Store, prove_once};
 
 /// The version of the stored form that this program writes and the newest it reads.
 pub const NAMESPACE_FORMAT: u32 = 1;
@@ -24,24 +24,29 @@ struct NamespaceFile {
 /// [`Kind::Conflict`] if it is being deleted, [`Kind::Unsupported`] if a newer program made it, [`Kind::Corrupt`] if its file
 /// cannot be read.
 pub async fn open_namespace(store: &Store, resolver: &Resolver) -> Result<Option<Incarnation>> {
-    if store.get(&Path::from(resolver.deleting_mark())).await?.is_some() {
+    let path = resolver.namespace_file();
+    let (mark, file) = (Path::from(resolver.deleting_mark()), Path::from(path.as_str()));
+    let (mark, file) = futures::future::try_join(store.get(&mark), store.get(&file)).await?;
+    if mark.is_some() {
         return Err(Error::new(Kind::Conflict, format!("namespace {} is being deleted", resolver.namespace()))
             .hint(format!("finish it with: alluvium namespace delete {} --yes", resolver.namespace())));
     }
-    let path = resolver.namespace_file();
-    let Some(bytes) = store.get(&Path::from(path.as_str())).await? else { return Ok(None) };
+    let Some(bytes) = file else { return Ok(None) };
     read_versioned::<NamespaceFile>(&bytes, NAMESPACE_FORMAT, &path).map(|file| Some(file.incarnation))
 }
 
-/// The incarnation of the namespace, which is made if it was never used.
+/// The incarnation of the namespace, which is made if it was never used. Before anything is relied upon, the store is proved to
+/// refuse puts over what is there.
 ///
 /// # Errors
-/// As [`open_namespace`].
+/// As [`open_namespace`]; [`Kind::Unsupported`] if the store does not refuse them.
 pub async fn open_or_create_namespace(store: &Store, resolver: &Resolver, now_ms: i64) -> Result<Incarnation> {
     loop {
         if let Some(incarnation) = open_namespace(store, resolver).await? {
+            prove_once(store, resolver, now_ms).await?;
             return Ok(incarnation);
         }
+        prove_once(store, resolver, now_ms).await?;
         let incarnation = Incarnation(uuid::Uuid::new_v4().simple().to_string());
         let file = NamespaceFile { format: NAMESPACE_FORMAT, incarnation: incarnation.clone(), created_at_ms: now_ms };
         let bytes = serde_json::to_vec(&file).map_err(|e| Error::new(Kind::Internal, "writing a namespace's file").source(e))?;
@@ -104,9 +109,7 @@ pub async fn delete_namespace(store: &Store, resolver: &Resolver) -> Result<Owne
         bytes: found.iter().filter(|f| f.path != mark).map(|f| f.size).sum(),
     };
     // The newest first: a table whose log is half deleted must never look whole.
-    for object in found.iter().rev().filter(|f| f.path != mark) {
-        store.delete(&object.path).await?;
-    }
+    store.delete_all(found.into_iter().rev().map(|f| f.path).filter(|path| *path != mark).collect()).await?;
     store.remove_empty_directories(&Path::from(resolver.namespace_root()), &mark).await?;
     store.delete(&mark).await?;
     store.remove_empty_directories(&Path::from(resolver.namespace_root()), &mark).await?;

@@ -1,6 +1,7 @@
 //! The records of a chain: what its batches intend, and which are finished. The forms are in `docs/formats/batch-record.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use alluvium_core::{
     Attempt, BatchKey, BatchNumber, BatchRecord, BatchSpan, ChainFile, ChainId, DoneMark, Error, Kind, RECORD_FORMAT, Range,
@@ -19,6 +20,8 @@ pub struct ChainStore {
     store: Store,
     resolver: Resolver,
     chain: ChainId,
+    /// What the record that this process wrote last says was read: what stands at a record's name never changes.
+    last_written: Arc<Mutex<Option<(BatchKey, RecordedRange)>>>,
 }
 
 /// What stands in a chain's directory.
@@ -51,7 +54,7 @@ impl ChainStore {
     /// The chain's directory in the namespace of `resolver`.
     #[must_use]
     pub fn new(store: &Store, resolver: &Resolver, chain: ChainId) -> Self {
-        Self { store: store.clone(), resolver: resolver.clone(), chain }
+        Self { store: store.clone(), resolver: resolver.clone(), chain, last_written: Arc::default() }
     }
 
     /// The chain.
@@ -65,7 +68,7 @@ impl ChainStore {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn listing(&self) -> Result<ChainListing> {
-        let directory = Path::from(self.resolver.chain_dir(self.chain.job, &self.chain.dataset, self.chain.shard));
+        let directory = Path::from(self.resolver.chain_dir(&self.chain));
         let mut listing = ChainListing::default();
         for found in self.store.list(&directory, None).await? {
             match found.path.filename().and_then(ChainFile::parse) {
@@ -84,13 +87,14 @@ impl ChainStore {
         Ok(listing)
     }
 
-    /// The record at `key`. One that a former incarnation of the namespace left there is void: its files are gone.
+    /// The record at `key`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if it cannot be read, [`Kind::Unsupported`] if a newer program wrote it.
+    /// [`Kind::Corrupt`] if it cannot be read or is another chain's, [`Kind::Unsupported`] if a newer program wrote it.
     pub async fn record(&self, key: BatchKey) -> Result<Option<BatchRecord>> {
-        let record: Option<BatchRecord> = self.read(&self.resolver.record(&self.chain, key)).await?;
-        Ok(record.map(|r| if r.chain == self.chain { r } else { BatchRecord { body: RecordBody::Void, ..r } }))
+        let path = self.resolver.record(&self.chain, key);
+        let record: Option<BatchRecord> = self.read(&path).await?;
+        record.map(|r| if r.chain == self.chain && r.key() == key { Ok(r) } else { Err(misplaced(&path)) }).transpose()
     }
 
     /// What the attempt of the record at `key` read; `None` if nothing stands there, or it is void. Costs less memory than
@@ -99,11 +103,18 @@ impl ChainStore {
     /// # Errors
     /// As [`ChainStore::record`].
     pub async fn recorded_range(&self, key: BatchKey) -> Result<Option<RecordedRange>> {
-        let record: Option<RangeOfRecord> = self.read(&self.resolver.record(&self.chain, key)).await?;
-        Ok(record.filter(|r| r.chain == self.chain).and_then(|r| match r.body {
-            RangeOfBody::Void => None,
-            RangeOfBody::Intent(range) => Some(range),
-        }))
+        if let Some((_, range)) = self.last_written().as_ref().filter(|(last, _)| *last == key) {
+            return Ok(Some(range.clone()));
+        }
+        let path = self.resolver.record(&self.chain, key);
+        match self.read::<RangeOfRecord>(&path).await? {
+            None => Ok(None),
+            Some(r) if r.chain != self.chain || (r.batch, r.attempt) != (key.batch, key.attempt) => Err(misplaced(&path)),
+            Some(r) => Ok(match r.body {
+                RangeOfBody::Void => None,
+                RangeOfBody::Intent(range) => Some(range),
+            }),
+        }
     }
 
     /// The mark that `batch` is finished.
@@ -120,7 +131,15 @@ impl ChainStore {
     /// [`Kind::Unavailable`] if the store failed: the record may be there or not; read the chain again.
     pub async fn write(&self, record: &BatchRecord) -> Result<PutNew> {
         let bytes = serde_json::to_vec(record).map_err(|e| Error::new(Kind::Internal, "writing a batch record").source(e))?;
-        self.store.put_new(&Path::from(self.resolver.record(&self.chain, record.key())), Bytes::from(bytes)).await
+        let put = self.store.put_new(&Path::from(self.resolver.record(&self.chain, record.key())), Bytes::from(bytes)).await?;
+        if let (PutNew::Created, RecordBody::Intent(recorded)) = (put, &record.body) {
+            *self.last_written() = Some((record.key(), RecordedRange { range: recorded.range.clone() }));
+        }
+        Ok(put)
+    }
+
+    fn last_written(&self) -> MutexGuard<'_, Option<(BatchKey, RecordedRange)>> {
+        self.last_written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Marks a batch as finished. A lost mark costs a look at the tables, no more; so it is not synced.
@@ -182,6 +201,11 @@ impl ChainStore {
     }
 }
 
+fn misplaced(path: &str) -> Error {
+    Error::new(Kind::Corrupt, format!("{path} holds the record of another batch"))
+        .hint("it was copied there: restore _alluvium/chains from a backup of the storage")
+}
+
 /// Reads one of our JSON files, which all have a `format` number.
 pub(crate) fn read_versioned<T: DeserializeOwned>(bytes: &[u8], newest_format: u32, path: &str) -> Result<T> {
     let corrupt = |e: serde_json::Error| {
@@ -216,6 +240,8 @@ pub struct RecordedRange {
 struct RangeOfRecord {
     #[serde(flatten)]
     chain: ChainId,
+    batch: BatchNumber,
+    attempt: Attempt,
     body: RangeOfBody,
 }
 
@@ -262,10 +288,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_record_of_a_former_incarnation_or_a_void_one_has_no_range() {
-        assert_eq!(range_of(&chain_of("another", Shard::WHOLE), GOLDEN).await.unwrap(), None);
+    async fn a_void_record_has_no_range_and_that_of_another_chain_is_refused() {
+        assert_eq!(range_of(&chain_of("another", Shard::WHOLE), GOLDEN).await.unwrap_err().kind(), Kind::Corrupt);
         let written: BatchRecord = serde_json::from_str(VOID).unwrap();
-        assert_eq!(range_of(&chain_of(&written.chain.incarnation.0, written.chain.shard), VOID).await.unwrap(), None);
+        let void = VOID.replace("\"batch\": 1", "\"batch\": 7").replace("\"attempt\": 0", "\"attempt\": 1");
+        assert_eq!(range_of(&chain_of(&written.chain.incarnation.0, written.chain.shard), &void).await.unwrap(), None);
     }
 
     #[tokio::test]

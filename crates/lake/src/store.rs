@@ -3,18 +3,41 @@
 //! Everything goes through [`Store`]. Its puts are put-if-absent, and what counts is what is in the store afterwards: an answer
 //! that was lost, or a refusal, is looked up, never taken at its word and never repeated blindly.
 
-use std::error::Error as StdError;
-use std::io;
+mod error;
+mod open;
+mod patience;
+mod proof;
+mod upload;
+
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use alluvium_core::{Durability, Error, Kind, Result};
 use bytes::Bytes;
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
+use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use tokio::sync::Semaphore;
 
+use self::error::{io_error, may_pass, object_is_missing};
 use crate::local::{self, LocalDisk, Unsynced};
+use crate::log::KnownStates;
+
+pub use self::error::store_error;
+pub use self::open::Location;
+pub use self::proof::STORE_PROOF_FORMAT;
+pub(crate) use self::proof::prove_once;
+
+/// A put that failed in a way that may pass, and left nothing, is carried out so often in all.
+const PUT_TRIES: u32 = 3;
+/// The pause before a put is carried out again; doubled each time.
+const PUT_PAUSE: Duration = Duration::from_millis(200);
+/// Staged files and parts of them on their way to the store at a time.
+const UPLOADS_IN_FLIGHT: usize = 16;
+/// Objects deleted with one request, where the store can.
+const DELETED_AT_ONCE: usize = 1000;
 
 /// What stands at a name after a put-if-absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,17 +63,25 @@ pub struct Found {
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
     local: Option<Arc<LocalDisk>>,
+    /// Which store it is.
+    identity: Arc<str>,
+    uploads: Arc<Semaphore>,
+    /// What this process knows of the tables in it.
+    states: KnownStates,
 }
 
 impl Store {
-    /// Opens the storage a project file names: a directory (relative ones are taken from `base`) or a URL.
+    /// Opens the storage a project file names: a directory (relative ones are taken from `base`) or a URL, see [`Location::open`].
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for schemes that are not built yet, [`Kind::Invalid`] for what is not a directory, [`Kind::Unavailable`] if the directory cannot be made or read.
+    /// [`Kind::Invalid`] for what is not a directory, or a URL or environment that is not right; [`Kind::Unavailable`] if the directory
+    /// cannot be made or read.
     pub fn open(storage: &str, base: &FsPath, durability: Durability) -> Result<Self> {
+        if Location::is_url(storage) {
+            return Location::open(storage).map(Self::at);
+        }
         let directory = storage_directory(storage, base)?;
-        let opened = local::create_root(&directory).map_err(|e| io_error(e, "opening storage", &directory.display().to_string()));
-        opened?;
+        local::create_root(&directory).map_err(|e| io_error(e, "opening storage", &directory.display().to_string()))?;
         Self::over_directory(&directory, storage, durability)
     }
 
@@ -59,6 +90,9 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn open_to_read(storage: &str, base: &FsPath, durability: Durability) -> Result<Self> {
+        if Location::is_url(storage) {
+            return Location::open(storage).map(Self::at);
+        }
         let directory = storage_directory(storage, base)?;
         match directory.try_exists() {
             Ok(true) => Self::over_directory(&directory, storage, durability),
@@ -69,19 +103,45 @@ impl Store {
 
     fn over_directory(directory: &FsPath, storage: &str, durability: Durability) -> Result<Self> {
         let disk = local::shared(directory, durability).map_err(|e| store_error(e, "opening storage", storage))?;
-        Ok(Self { inner: disk.clone(), local: Some(disk) })
+        let identity = disk.to_string();
+        Ok(Self { local: Some(disk.clone()), ..Self::named(disk, &identity) })
+    }
+
+    /// The store at a place in an object store.
+    #[must_use]
+    pub fn at(location: Location) -> Self {
+        let Location { store, prefix, identity } = location;
+        let inner = if prefix.as_ref().is_empty() { store } else { Arc::new(PrefixStore::new(store, prefix)) };
+        Self::named(inner, &identity)
     }
 
     /// A store over any object store, as tests and simulations make them.
     #[must_use]
     pub fn over(inner: Arc<dyn ObjectStore>) -> Self {
-        Self { inner, local: None }
+        Self::named(inner, "a store of its own")
     }
 
-    /// Puts a layer (faults, counters) around the store; a local disk below keeps syncing.
+    fn named(inner: Arc<dyn ObjectStore>, identity: &str) -> Self {
+        let uploads = Arc::new(Semaphore::new(UPLOADS_IN_FLIGHT));
+        Self { inner, local: None, identity: identity.into(), uploads, states: KnownStates::default() }
+    }
+
+    /// Puts a layer (faults, counters) around the store; a local disk below keeps syncing. What is known of the tables stays with
+    /// the store as it was: behind another layer stands another process.
     #[must_use]
     pub fn layered(&self, layer: impl FnOnce(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>) -> Self {
-        Self { inner: layer(self.inner.clone()), local: self.local.clone() }
+        Self { local: self.local.clone(), ..Self::named(layer(self.inner.clone()), &self.identity) }
+    }
+
+    /// Which store it is: the same for every process that uses it.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// What this process knows of the tables in the store.
+    pub(crate) fn known_states(&self) -> &KnownStates {
+        &self.states
     }
 
     /// The object store below, for readers.
@@ -108,16 +168,42 @@ impl Store {
         self.put_if_absent(path, bytes, options).await
     }
 
-    async fn put_if_absent(&self, path: &Path, bytes: Bytes, options: PutOptions) -> Result<PutNew> {
-        let failed = match self.inner.put_opts(path, bytes.clone().into(), options).await {
-            Ok(_) => return Ok(PutNew::Created),
-            Err(failed) => failed,
-        };
-        match self.get(path).await? {
-            Some(there) if there == bytes => Ok(PutNew::Created),
-            Some(_) => Ok(PutNew::Exists),
-            None => Err(store_error(failed, "writing", path.as_ref())),
+    /// As [`Store::stage`], for a file whose name no other writer ever uses: a large one goes up in parts. Waits while too much is
+    /// on its way to the store.
+    ///
+    /// # Errors
+    /// As [`Store::put_new`].
+    pub async fn stage_own(&self, path: &Path, bytes: Bytes) -> Result<PutNew> {
+        if self.local.is_some() {
+            return self.stage(path, bytes).await;
         }
+        if bytes.len() < upload::IN_PARTS_FROM_BYTES {
+            // The semaphore is never closed; without a slot the file goes up all the same.
+            let _slot = self.uploads.acquire().await.ok();
+            return self.stage(path, bytes).await;
+        }
+        let uploaded = upload::upload(self.inner.as_ref(), path, bytes, &self.uploads).await;
+        uploaded.map(|()| PutNew::Created).map_err(|e| store_error(e, "writing", path.as_ref()))
+    }
+
+    async fn put_if_absent(&self, path: &Path, bytes: Bytes, options: PutOptions) -> Result<PutNew> {
+        let mut pause = PUT_PAUSE;
+        for left in (0..PUT_TRIES).rev() {
+            let failed = match self.inner.put_opts(path, bytes.clone().into(), options.clone()).await {
+                Ok(_) => return Ok(PutNew::Created),
+                Err(failed) => failed,
+            };
+            match self.get(path).await? {
+                Some(there) if there == bytes => return Ok(PutNew::Created),
+                Some(_) => return Ok(PutNew::Exists),
+                // Nothing stands there. Should the first put still arrive, the second is refused and finds its own bytes.
+                None if left > 0 && may_pass(&failed) => {}
+                None => return Err(store_error(failed, "writing", path.as_ref())),
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        Err(Error::new(Kind::Internal, format!("writing {path}: it was never tried")))
     }
 
     /// Makes all that was staged durable.
@@ -142,9 +228,18 @@ impl Store {
         };
         match got {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) if object_is_missing(&e) => Ok(None),
             Err(e) => Err(store_error(e, "reading", path.as_ref())),
         }
+    }
+
+    /// Whether anything at all is below `directory`.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed.
+    pub async fn has_any(&self, directory: &Path) -> Result<bool> {
+        let first = self.inner.list(Some(directory)).next().await;
+        first.transpose().map(|first| first.is_some()).map_err(|e| store_error(e, "listing", directory.as_ref()))
     }
 
     /// All objects below `directory` whose path is greater than `after`, ordered by path.
@@ -186,6 +281,29 @@ impl Store {
         }
     }
 
+    /// Deletes objects in this order, many at once where that is cheaper; those that are not there are fine.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed; some are then gone.
+    pub async fn delete_all(&self, paths: Vec<Path>) -> Result<()> {
+        let at_once = if self.local.is_some() { 1 } else { DELETED_AT_ONCE };
+        for paths in paths.chunks(at_once) {
+            if let [path] = paths {
+                self.delete(path).await?;
+                continue;
+            }
+            let owned: Vec<_> = paths.iter().cloned().map(Ok).collect();
+            let mut deleted = self.inner.delete_stream(stream::iter(owned).boxed());
+            while let Some(outcome) = deleted.next().await {
+                match outcome {
+                    Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                    Err(e) => return Err(store_error(e, "deleting", paths.first().map_or("", |p| p.as_ref()))),
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Removes what is left of a deleted directory on a local disk: directories without files, and staging files of puts that
     /// never ended. Everything above `keep` stays.
     ///
@@ -203,12 +321,8 @@ impl Store {
 
 /// The directory that a project file's `storage` names.
 fn storage_directory(storage: &str, base: &FsPath) -> Result<PathBuf> {
-    let directory = match storage.split_once("://") {
-        Some(("file", path)) => PathBuf::from(path),
-        Some((scheme, _)) => {
-            return Err(Error::new(Kind::Unsupported, format!("opening storage {storage}: {scheme}:// is not built yet"))
-                .hint("use a local directory for now"));
-        }
+    let directory = match storage.strip_prefix("file://") {
+        Some(path) => PathBuf::from(path),
         None => base.join(storage),
     };
     if directory.exists() && !directory.is_dir() {
@@ -216,35 +330,4 @@ fn storage_directory(storage: &str, base: &FsPath) -> Result<PathBuf> {
             .hint("name a directory; it is made if it is not there"));
     }
     Ok(directory)
-}
-
-/// Our error for a store's.
-pub(crate) fn store_error(error: object_store::Error, doing: &str, what: &str) -> Error {
-    let mut below: Option<&(dyn StdError + 'static)> = Some(&error);
-    while let Some(e) = below {
-        if let Some(io) = e.downcast_ref::<io::Error>() {
-            let kind = io.kind();
-            let text = io.to_string();
-            return with_io_hint(Error::new(Kind::Unavailable, format!("{doing} {what}: {text}")), kind).source(error);
-        }
-        below = e.source();
-    }
-    Error::new(Kind::Unavailable, format!("{doing} {what}")).source(error)
-}
-
-/// Our error for an I/O error.
-pub(crate) fn io_error(error: io::Error, doing: &str, what: &str) -> Error {
-    let kind = error.kind();
-    with_io_hint(Error::new(Kind::Unavailable, format!("{doing} {what}: {error}")), kind).source(error)
-}
-
-fn with_io_hint(error: Error, kind: io::ErrorKind) -> Error {
-    match kind {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            error.hint("the disk is full: free some space and run again; nothing is lost, the batch is taken up again")
-        }
-        io::ErrorKind::ReadOnlyFilesystem => error.hint("the storage is read-only: mount it writable and run again"),
-        io::ErrorKind::PermissionDenied => error.hint("check the owner and the permissions of that path"),
-        _ => error,
-    }
 }

@@ -163,9 +163,11 @@ impl DatasetCheck {
 
     /// The newest record of each chain of the dataset has its mark.
     async fn chain_is_finished(&self) -> Result<(), Fault> {
-        let directory = Path::from(format!("{}/_alluvium/chains/ingest/{}", self.namespace, self.dataset));
+        let directory = Path::from(format!("{}/_alluvium/chains", self.namespace));
         let found: Vec<_> = self.store.list(Some(&directory)).try_collect().await.map_err(|e| e.to_string())?;
-        let paths: BTreeSet<&str> = found.iter().map(|f| f.location.as_ref()).filter(|p| p.ends_with(".json")).collect();
+        let ours = format!("/ingest/{}/", self.dataset);
+        let of_chain = |path: &&str| path.contains(&ours) && path.ends_with(".json");
+        let paths: BTreeSet<&str> = found.iter().map(|f| f.location.as_ref()).filter(of_chain).collect();
         // By chain: records and marks begin with the batch's number in twenty digits.
         let mut newest: BTreeMap<&str, &str> = BTreeMap::new();
         for path in &paths {

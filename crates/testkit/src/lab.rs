@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use alluvium_core::{DatasetName, Project};
-use alluvium_engine::{BatchReport, Clock, Engine, EngineSettings, Observer, Stop};
+use alluvium_engine::{BatchReport, Broker, Clock, Engine, EngineSettings, Observer, RdBroker, Stop};
 use alluvium_lake::Store;
 
 use crate::aside::OwnLeases;
@@ -18,6 +18,7 @@ pub struct Lab {
     clock: Arc<dyn Clock>,
     memory_bytes: u64,
     shared_leases: bool,
+    broker: Option<Arc<dyn Broker>>,
 }
 
 impl Lab {
@@ -30,6 +31,7 @@ impl Lab {
             clock: Arc::new(StepClock::new()),
             memory_bytes: 64 << 20,
             shared_leases: false,
+            broker: None,
         }
     }
 
@@ -43,6 +45,12 @@ impl Lab {
     #[must_use]
     pub fn with_shared_leases(&self) -> Self {
         Self { shared_leases: true, ..self.clone() }
+    }
+
+    /// The same, but its engines read their topics from this cluster.
+    #[must_use]
+    pub fn with_broker(&self, broker: Arc<dyn Broker>) -> Self {
+        Self { broker: Some(broker), ..self.clone() }
     }
 
     /// The project.
@@ -67,6 +75,7 @@ impl Lab {
     #[must_use]
     pub fn engine_with(&self, store: &Store, observer: Arc<dyn Observer>, stop: Stop) -> Engine {
         let project = self.project();
+        let broker = self.broker.clone().unwrap_or_else(|| Arc::new(RdBroker::new(&project.kafka)));
         let resolver = project.resolver(None).unwrap_or_else(|e| panic!("{}", e.render("alluvium.yaml")));
         Engine::new(EngineSettings {
             project,
@@ -77,6 +86,7 @@ impl Lab {
             clock: self.clock.clone(),
             observer,
             stop,
+            broker,
         })
     }
 }

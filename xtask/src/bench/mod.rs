@@ -4,7 +4,9 @@
 //! table prints medians, and ratios to the peer. The input is generated once and kept. Nothing is judged: the numbers are
 //! for people, and for the documents that quote them.
 
+pub mod changes;
 mod generate;
+mod kafka;
 mod measure;
 mod options;
 mod report;
@@ -49,8 +51,8 @@ struct Bench {
     keep: bool,
 }
 
-/// Runs the benchmark as `args` ask.
-pub fn main(args: &[&str]) -> ExitCode {
+/// Runs the benchmark of that name as `args` ask.
+pub fn main(name: &str, args: &[&str]) -> ExitCode {
     let options = match Options::parse(args) {
         Ok(Some(options)) => options,
         Ok(None) => {
@@ -62,10 +64,11 @@ pub fn main(args: &[&str]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match ingest(&options) {
+    let measured = if name == "kafka" { kafka::run(&options) } else { ingest(&options) };
+    match measured {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("xtask: bench ingest: {error}");
+            eprintln!("xtask: bench {name}: {error}");
             ExitCode::FAILURE
         }
     }
@@ -172,14 +175,18 @@ impl Bench {
 
 /// The project file: one batch a million rows, as the peer's one commit.
 fn project(input: &Path, durability: &str) -> String {
+    project_reading(&format!("files: {{ path: \"{}\", format: json }}", input.display()), durability)
+}
+
+/// As [`project`], reading this source.
+fn project_reading(source: &str, durability: &str) -> String {
     format!(
         r#"project: bench
 storage: ./lake
 durability: {durability}
 datasets:
   activity:
-    source:
-      files: {{ path: "{}", format: json }}
+    source: {{ {source} }}
     key: event_id
     org: org_id
     event_time: occurred_at
@@ -200,14 +207,13 @@ datasets:
     identities: [lead_id, user_id]
     layout: {{ partition_by: [org_id] }}
     batch: {{ max_rows: 1000000, max_bytes: 1GiB }}
-"#,
-        input.display()
+"#
     )
 }
 
 /// Builds the release binary and says where it is.
 fn build_release(target: &Path) -> io::Result<PathBuf> {
-    let status = Command::new(steps::cargo())
+    let status = steps::cargo()
         .args(["build", "--release", "--package", "alluvium", "--target-dir"])
         .arg(target)
         .current_dir(steps::root())

@@ -1,19 +1,19 @@
-//! The options of `cargo xtask bench ingest`.
+//! The options of `cargo xtask bench`.
 
 use std::path::PathBuf;
 
 /// What `--help` prints.
 pub const USAGE: &str = "\
-usage: cargo xtask bench ingest [OPTIONS]
+usage: cargo xtask bench ingest|kafka [OPTIONS]
 
   --rows N        JSON lines to take in, about 390 bytes each (1000000)
   --orgs N        organisations, skewed (50)
-  --memory SIZE   the budget of the run with a small one (256MiB)
+  --memory SIZE   the budget of the run with a small one (256MiB; ingest only)
   --runs R        runs of each, in turns; medians are printed (3)
-  --tenfold       then once more with ten times the rows, one run each
+  --tenfold       then once more with ten times the rows, one run each (ingest only)
   --keep DIR      work there and leave the tables (default: the target directory's bench/, tables removed)
   --binary PATH   measure this alluvium instead of building one
-  --peer-only     measure DuckDB + deltalake alone
+  --peer-only     measure DuckDB + deltalake alone (ingest only)
 ";
 
 /// Parsed options.

@@ -48,7 +48,7 @@ impl Line {
 }
 
 /// The middle value, the lower of two; the default of none.
-fn median<T: Copy + Ord + Default>(values: &[T]) -> T {
+pub fn median<T: Copy + Ord + Default>(values: &[T]) -> T {
     let mut sorted = values.to_vec();
     sorted.sort();
     sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default()

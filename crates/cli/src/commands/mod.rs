@@ -1,5 +1,7 @@
 //! One module a command.
 
+mod changes;
+mod consumers;
 mod dead_letters;
 mod init;
 mod namespace;
@@ -23,6 +25,8 @@ use crate::{context, memory, output, signals};
 pub async fn dispatch(args: Args) -> Result<u8> {
     let global = args.global;
     match args.command {
+        Command::Changes(changes) => changes::changes(&global, &changes).await,
+        Command::Consumers { command } => consumers::consumers(&global, &command).await,
         Command::DeadLetters { command } => dead_letters::dead_letters(&global, &command).await,
         Command::Init { dir } => init::init(&dir),
         Command::Run(run) => run::run(&global, &run).await,

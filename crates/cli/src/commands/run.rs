@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use alluvium_core::{Error, Kind, Result};
-use alluvium_engine::{Mode, RunSummary, Stop};
+use alluvium_engine::{IngestOptions, Mode, RunSummary, SourcePosition, Stop};
 use serde_json::json;
 
 use super::engine;
@@ -33,7 +33,7 @@ pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
     };
     let (engine, progress) = engine(global, args.memory.as_deref())?;
     let datasets = engine.datasets(&args.datasets)?;
-    let summary = engine.ingest(&datasets, mode).await;
+    let summary = engine.ingest(&datasets, IngestOptions { mode, accept_loss: args.accept_loss }).await;
     progress.clear();
     print_summary(global.output, &summary?, started)
 }
@@ -52,17 +52,38 @@ async fn dry_run(global: &Global, args: &RunArgs) -> Result<u8> {
                 continue;
             }
         };
-        match global.output {
-            Output::Json => output::json(&json!({
-                "job": "ingest", "dataset": dataset.name.0, "dry_run": true,
-                "waiting_files": waiting.waiting_files, "waiting_bytes": waiting.waiting_bytes,
-            }))?,
-            Output::Text => output::line(&format!(
-                "ingest {}: would take {} files, {}",
-                dataset.name,
-                output::number(waiting.waiting_files),
-                output::bytes(waiting.waiting_bytes)
-            ))?,
+        match waiting {
+            SourcePosition::Files(files) => match global.output {
+                Output::Json => output::json(&json!({
+                    "job": "ingest", "dataset": dataset.name.0, "dry_run": true,
+                    "waiting_files": files.waiting_files, "waiting_bytes": files.waiting_bytes,
+                }))?,
+                Output::Text => output::line(&format!(
+                    "ingest {}: would take {} files, {}",
+                    dataset.name,
+                    output::number(files.waiting_files),
+                    output::bytes(files.waiting_bytes)
+                ))?,
+            },
+            SourcePosition::Kafka(topic) => {
+                if let Some(error) = &topic.unknown {
+                    output::print_error(error);
+                    failed = failed.or(Some(error.kind().exit_code()));
+                    continue;
+                }
+                let lag = topic.lag().unwrap_or(0);
+                match global.output {
+                    Output::Json => output::json(&json!({
+                        "job": "ingest", "dataset": dataset.name.0, "dry_run": true, "topic": topic.topic, "lag": lag,
+                    }))?,
+                    Output::Text => output::line(&format!(
+                        "ingest {}: would read {} offsets of the topic {}",
+                        dataset.name,
+                        output::number(lag),
+                        topic.topic
+                    ))?,
+                }
+            }
         }
     }
     Ok(failed.unwrap_or(0))

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use alluvium_core::{Error, Result, Shard};
-use alluvium_engine::{ChainStatus, DatasetStatus, LastBatch, SourcePosition, Status, Stop};
+use alluvium_engine::{
+    ChainStatus, DatasetStatus, FilePosition, LastBatch, PartitionPosition, SourcePosition, Status, Stop, TopicPosition,
+};
 use serde_json::{Value, json};
 
+use super::consumers;
 use crate::args::{Global, Output};
 use crate::progress::Progress;
 use crate::{context, memory, output};
@@ -23,7 +26,11 @@ pub async fn status(global: &Global) -> Result<u8> {
     for dataset in &status.datasets {
         let errors = [dataset.source.as_ref().err(), dataset.dead_letters.as_ref().err(), dataset.chains.as_ref().err()];
         failed.extend(errors.into_iter().flatten());
+        if let Ok(SourcePosition::Kafka(topic)) = &dataset.source {
+            failed.extend(&topic.unknown);
+        }
     }
+    failed.extend(status.consumers.as_ref().err());
     failed.dedup_by_key(|e| e.message().to_owned());
     for error in &failed {
         output::print_error(error);
@@ -41,12 +48,13 @@ fn objects(status: &Status) -> Result<()> {
             output::json(&chain_object(&dataset.name.0, chain))?;
         }
     }
-    Ok(())
+    status.consumers.iter().flatten().try_for_each(|consumer| output::json(&consumers::object(consumer)))
 }
 
 fn dataset_object(dataset: &DatasetStatus) -> Value {
     let source = match &dataset.source {
-        Ok(at) => json!({
+        Ok(SourcePosition::Kafka(topic)) => topic_object(topic),
+        Ok(SourcePosition::Files(at)) => json!({
             "last_file": at.last_file, "partly_taken": partial(at), "waiting_files": at.waiting_files,
             "waiting_bytes": at.waiting_bytes, "changed_files": at.changed_files, "unusable_files": at.unusable_files,
             "missing": at.missing,
@@ -59,7 +67,25 @@ fn dataset_object(dataset: &DatasetStatus) -> Value {
     })
 }
 
-fn partial(at: &SourcePosition) -> Value {
+fn topic_object(topic: &TopicPosition) -> Value {
+    let partition = |p: &PartitionPosition| {
+        json!({
+            "partition": p.partition, "position": p.next.map(|n| n.0), "low": p.held.map(|(low, _)| low.0),
+            "high": p.held.map(|(_, high)| high.0), "lag": p.lag(),
+        })
+    };
+    let losses = topic.losses.iter().map(|(shard, loss)| {
+        json!({
+            "shard": shard.0, "partition": loss.partition, "from": loss.from.0, "to": loss.to.map(|to| to.0), "how": loss.how,
+        })
+    });
+    json!({
+        "topic": topic.topic, "shards": topic.shards, "lag": topic.lag(),
+        "partitions": topic.partitions.iter().map(partition).collect::<Vec<_>>(), "losses": losses.collect::<Vec<_>>(),
+    })
+}
+
+fn partial(at: &FilePosition) -> Value {
     match &at.partial {
         Some(range) => json!({ "file": range.path, "records": range.to.map(|to| to.record) }),
         None => Value::Null,
@@ -91,14 +117,24 @@ fn text(status: &Status) -> Result<()> {
         vec![["dataset", "job", "last batch", "at", "rows", "unfinished", "waiting", "dead letters"].map(str::to_owned)];
     for dataset in &status.datasets {
         let waiting = match &dataset.source {
-            Ok(at) if at.missing => "no directory".to_owned(),
-            Ok(at) if at.waiting_files == 0 => "nothing".to_owned(),
-            Ok(at) => format!("{} files, {}", output::number(at.waiting_files), output::bytes(at.waiting_bytes)),
+            Ok(SourcePosition::Kafka(topic)) => match topic.lag() {
+                Some(0) => "nothing".to_owned(),
+                Some(lag) => format!("{} offsets", output::number(lag)),
+                None => "?".to_owned(),
+            },
+            Ok(SourcePosition::Files(at)) if at.missing => "no directory".to_owned(),
+            Ok(SourcePosition::Files(at)) if at.waiting_files == 0 => "nothing".to_owned(),
+            Ok(SourcePosition::Files(at)) => {
+                format!("{} files, {}", output::number(at.waiting_files), output::bytes(at.waiting_bytes))
+            }
             Err(_) => "?".to_owned(),
         };
         let letters = dataset.dead_letters.as_ref().map_or_else(|_| "?".to_owned(), |n| output::number(*n));
         let chains: &[ChainStatus] = dataset.chains.as_deref().unwrap_or_default();
-        let mut begun = chains.iter().map(chain_cells).collect::<Vec<_>>();
+        let mut begun = chains
+            .iter()
+            .map(|chain| chain_cells(chain, matches!(dataset.source, Ok(SourcePosition::Kafka(_)))))
+            .collect::<Vec<_>>();
         if begun.is_empty() {
             begun.push(["ingest", "none", "", "", ""].map(str::to_owned));
         }
@@ -107,17 +143,35 @@ fn text(status: &Status) -> Result<()> {
             lines.push([own(&dataset.name.0), job, batch, time, rows, unfinished, own(&waiting), own(&letters)]);
         }
     }
-    output::columns(&lines, &[2, 4, 7])
+    output::columns(&lines, &[2, 4, 7])?;
+    for dataset in &status.datasets {
+        let Ok(SourcePosition::Kafka(topic)) = &dataset.source else { continue };
+        for (_, loss) in &topic.losses {
+            output::line(&format!("dataset {}: accepted as lost: {loss}", dataset.name))?;
+        }
+    }
+    match status.consumers.as_deref() {
+        Ok([]) | Err(_) => Ok(()),
+        Ok(some) => {
+            output::line("")?;
+            consumers::table(some)
+        }
+    }
 }
 
-fn chain_cells(chain: &ChainStatus) -> [String; 5] {
-    let job = if chain.shard == Shard::REPLAY { "replay" } else { chain.job.name() };
+/// `sharded`: the source is cut into several shards.
+fn chain_cells(chain: &ChainStatus, sharded: bool) -> [String; 5] {
+    let job = match chain.shard {
+        Shard::REPLAY => "replay".to_owned(),
+        Shard(shard) if sharded => format!("{} shard {shard}", chain.job.name()),
+        _ => chain.job.name().to_owned(),
+    };
     let unfinished = chain.unfinished.map_or_else(String::new, |key| format!("batch {key}"));
     match &chain.last {
         Some(last) => {
             let rows = output::number(last.outcome.inserted);
-            [job.to_owned(), last.batch.to_string(), last.committed_at(), rows, unfinished]
+            [job, last.batch.to_string(), last.committed_at(), rows, unfinished]
         }
-        None => [job.to_owned(), "none".to_owned(), String::new(), String::new(), unfinished],
+        None => [job, "none".to_owned(), String::new(), String::new(), unfinished],
     }
 }

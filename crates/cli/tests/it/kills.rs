@@ -5,17 +5,20 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use alluvium_testkit::Landed;
+use alluvium_testkit::{Landed, StoreKind, TestStore};
 
 use crate::site::{Site, poll, wait_until};
 
 const DATASETS: [&str; 2] = ["edit", "view"];
 
-fn yaml(after: &str) -> String {
+/// `taken`: where files go whose rows have landed; they stay without it.
+fn yaml(store: &TestStore, taken: Option<&str>) -> String {
+    let after = taken.map_or("keep".to_owned(), |place| format!("move:{}", store.beside(place)));
+    let (storage, inbox) = (store.storage(), store.beside("inbox"));
     let dataset = |name: &str| {
         format!(
             "  {name}:
-    source: {{ files: {{ path: ./inbox/{name}, format: json, after: '{after}' }} }}
+    source: {{ files: {{ path: '{inbox}/{name}', format: json, after: '{after}' }} }}
     org: org
     event_time: at
     fields: {{ org: string, at: timestamp, n: long }}
@@ -24,7 +27,7 @@ fn yaml(after: &str) -> String {
 "
         )
     };
-    format!("project: kills\nstorage: ./lake\ndurability: process\ndatasets:\n{}{}", dataset("edit"), dataset("view"))
+    format!("project: kills\nstorage: '{storage}'\ndurability: process\ndatasets:\n{}{}", dataset("edit"), dataset("view"))
 }
 
 /// Marsaglia's xorshift: good enough to choose moments.
@@ -68,7 +71,7 @@ impl Sent {
             }
             // Names in no order: later files sort before earlier ones, too.
             self.files += 1;
-            site.write(&format!("inbox/{dataset}/{:03}-{}.json", random.below(1000), self.files), text);
+            site.deliver(&format!("inbox/{dataset}/{:03}-{}.json", random.below(1000), self.files), text);
         }
     }
 
@@ -86,21 +89,21 @@ impl Sent {
 }
 
 fn inbox_files(site: &Site) -> usize {
-    DATASETS.iter().map(|d| fs::read_dir(site.path(&format!("inbox/{d}"))).unwrap().count()).sum()
+    DATASETS.iter().map(|d| site.delivered(&format!("inbox/{d}"))).sum()
 }
 
-#[test]
-fn killed_thirty_times_while_files_arrive_lands_every_record_once() {
-    let mut random = Random::new("killed_thirty_times");
-    let site = Site::new(&yaml("move:./taken"));
+/// Runs that are killed within `within_ms`, while files arrive.
+fn killed_while_files_arrive(kind: StoreKind, runs: u64, within_ms: u64) {
+    let mut random = Random::new("killed_while_files_arrive");
+    let Some(site) = Site::on(kind, |store| yaml(store, Some("taken"))) else { return };
     let mut sent = Sent::default();
     let mut killed = 0;
-    for _ in 0..30 {
+    for _ in 0..runs {
         for _ in 0..1 + random.below(3) {
             sent.send(&site, &mut random);
         }
         let mut child = site.start(&["run", "ingest"]);
-        let deadline = Instant::now() + Duration::from_millis(random.below(500));
+        let deadline = Instant::now() + Duration::from_millis(random.below(within_ms));
         match wait_until(&mut child, deadline) {
             Some(status) => assert_eq!(status.code(), Some(0)),
             None => {
@@ -110,49 +113,79 @@ fn killed_thirty_times_while_files_arrive_lands_every_record_once() {
             }
         }
     }
-    assert!(killed > 5, "only {killed} of 30 runs were killed: the moments are badly chosen");
+    assert!(killed > runs / 6, "only {killed} of {runs} runs were killed: the moments are badly chosen");
     site.ok(&["run", "ingest"]);
     sent.check(&site);
     assert_eq!(inbox_files(&site), 0, "every taken file was moved");
 }
 
 #[test]
-fn three_processes_at_once_one_killed_eight_rounds_land_every_record_once() {
-    let mut random = Random::new("three_processes");
-    for after in ["keep", "move:./taken"] {
-        let site = Site::new(&yaml(after));
-        let mut sent = Sent::default();
-        for round in 0..8 {
-            for _ in 0..3 {
-                sent.send(&site, &mut random);
-            }
-            let mut children: Vec<_> = (0..3)
-                .map(|i| {
-                    let log = fs::File::create(site.path(&format!("stderr-{i}"))).unwrap();
-                    site.command(&["run", "ingest"]).stdout(std::process::Stdio::null()).stderr(log).spawn().unwrap()
-                })
-                .collect();
-            let deadline = Instant::now() + Duration::from_millis(50 + random.below(700));
-            if wait_until(&mut children[0], deadline).is_none() {
-                children[0].kill().unwrap();
-                children[0].wait().unwrap();
-            }
+fn killed_thirty_times_while_files_arrive_lands_every_record_once() {
+    killed_while_files_arrive(StoreKind::Local, 30, 500);
+}
+
+#[test]
+fn killed_twelve_times_on_s3_lands_every_record_once() {
+    killed_while_files_arrive(StoreKind::S3, 12, 1500);
+}
+
+#[test]
+fn killed_twelve_times_on_azure_lands_every_record_once() {
+    killed_while_files_arrive(StoreKind::Azure, 12, 2500);
+}
+
+/// Three processes at once, of which one is killed within `within_ms`; some rounds after each other.
+fn three_at_once(kind: StoreKind, taken: Option<&str>, rounds: u64, within_ms: u64) {
+    let mut random = Random::new("three_at_once");
+    let Some(site) = Site::on(kind, |store| yaml(store, taken)) else { return };
+    let mut sent = Sent::default();
+    for round in 0..rounds {
+        for _ in 0..3 {
             sent.send(&site, &mut random);
-            for (i, child) in children.iter_mut().enumerate().skip(1) {
-                let code = child.wait().unwrap().code();
-                let told = fs::read_to_string(site.path(&format!("stderr-{i}"))).unwrap();
-                assert!(matches!(code, Some(0 | 5)), "after {after}, round {round}: exit code {code:?}: {told}");
-            }
         }
-        site.ok(&["run", "ingest"]);
-        sent.check(&site);
+        let mut children: Vec<_> = (0..3)
+            .map(|i| {
+                let log = fs::File::create(site.path(&format!("stderr-{i}"))).unwrap();
+                site.command(&["run", "ingest"]).stdout(std::process::Stdio::null()).stderr(log).spawn().unwrap()
+            })
+            .collect();
+        let deadline = Instant::now() + Duration::from_millis(50 + random.below(within_ms));
+        if wait_until(&mut children[0], deadline).is_none() {
+            children[0].kill().unwrap();
+            children[0].wait().unwrap();
+        }
+        sent.send(&site, &mut random);
+        for (i, child) in children.iter_mut().enumerate().skip(1) {
+            let code = child.wait().unwrap().code();
+            let told = fs::read_to_string(site.path(&format!("stderr-{i}"))).unwrap();
+            assert!(matches!(code, Some(0 | 5)), "{kind:?}, moved to {taken:?}, round {round}: exit code {code:?}: {told}");
+        }
     }
+    site.ok(&["run", "ingest"]);
+    sent.check(&site);
+}
+
+#[test]
+fn three_processes_at_once_one_killed_eight_rounds_land_every_record_once() {
+    three_at_once(StoreKind::Local, None, 8, 700);
+    three_at_once(StoreKind::Local, Some("taken"), 8, 700);
+}
+
+#[test]
+fn three_processes_on_s3_one_killed_three_rounds_land_every_record_once() {
+    three_at_once(StoreKind::S3, Some("taken"), 3, 1500);
+}
+
+#[test]
+fn three_processes_on_azure_one_killed_three_rounds_land_every_record_once() {
+    three_at_once(StoreKind::Azure, None, 3, 2500);
 }
 
 #[test]
 fn sigterm_ends_a_big_run_within_five_seconds_and_the_next_run_completes_it() {
     const RECORDS: usize = 400_000;
-    let site = Site::new(&yaml("keep").replace("max_rows: 40", "max_rows: 1000000"));
+    let big = |store: &TestStore| yaml(store, None).replace("max_rows: 40", "max_rows: 1000000");
+    let site = Site::on(StoreKind::Local, big).expect("the local disk is there");
     let mut text = String::with_capacity(RECORDS * 70);
     for i in 0..RECORDS {
         text += &format!("{{\"org\":\"o{}\",\"at\":\"2026-01-0{}T00:00:00Z\",\"n\":{i}}}\n", i % 7, 1 + i % 3);

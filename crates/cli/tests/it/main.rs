@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod kafka;
 mod kills;
 #[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod memory;
@@ -9,4 +10,6 @@ mod read;
 mod real_data;
 mod site;
 mod snapshots;
+mod spark;
+mod stores;
 mod values;

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::data_file::{batch_key, number};
-use super::{NameError, Namespace, TableName};
-use crate::chain::{BatchKey, BatchNumber, ChainId, Job, Shard};
+use super::{Namespace, TableName};
+use crate::chain::{BatchKey, BatchNumber, ChainId, Job};
 use crate::dataset::DatasetName;
+use crate::error::TextError;
 
 const MAX_PART_BYTES: usize = 255;
 const MAX_TOPIC_BYTES: usize = 249;
@@ -29,9 +32,9 @@ impl Resolver {
     ///
     /// # Errors
     /// `namespace` is one of them.
-    pub fn with_reserved(namespace: Namespace, reserved: BTreeSet<Namespace>) -> Result<Self, NameError> {
+    pub fn with_reserved(namespace: Namespace, reserved: BTreeSet<Namespace>) -> Result<Self, TextError> {
         if reserved.contains(&namespace) {
-            return Err(NameError::new(
+            return Err(TextError::new(
                 format!("the project file promises never to use the namespace {:?}", namespace.as_str()),
                 "use another namespace, or take it out of reserved_namespaces",
             ));
@@ -69,6 +72,19 @@ impl Resolver {
         format!("{}/deleting.json", self.memory_dir())
     }
 
+    /// The file that says that a store of this identity was proved to refuse puts over what is there:
+    /// `<ns>/_alluvium/stores/<hash of the identity, 16 hexadecimal digits>.json`.
+    #[must_use]
+    pub fn store_proof(&self, identity: &str) -> String {
+        format!("{}/stores/{:016x}.json", self.memory_dir(), xxh3_64(identity.as_bytes()))
+    }
+
+    /// An object that such a proof puts and deletes: `<ns>/_alluvium/stores/probe-<id>`.
+    #[must_use]
+    pub fn store_probe(&self, id: &str) -> String {
+        format!("{}/stores/probe-{id}", self.memory_dir())
+    }
+
     /// A table's directory: `<ns>/<table>`.
     #[must_use]
     pub fn table(&self, table: &TableName) -> String {
@@ -81,30 +97,31 @@ impl Resolver {
         format!("{}/chains", self.memory_dir())
     }
 
-    /// A chain's directory: `<ns>/_alluvium/chains/<job>/<dataset>/<shard>`.
+    /// A chain's directory: `<ns>/_alluvium/chains/<incarnation>/<job>/<dataset>/<shard>`.
     #[must_use]
-    pub fn chain_dir(&self, job: Job, dataset: &DatasetName, shard: Shard) -> String {
-        format!("{}/{job}/{dataset}/{}", self.chains_dir(), shard.0)
+    pub fn chain_dir(&self, chain: &ChainId) -> String {
+        let ChainId { incarnation, job, dataset, shard } = chain;
+        format!("{}/{}/{job}/{dataset}/{}", self.chains_dir(), incarnation.0, shard.0)
     }
 
     /// The record of one attempt: `<chain>/<batch, 20 digits>.<attempt, 4 digits>.json`. The names of a chain's records sort
     /// as their keys do.
     #[must_use]
     pub fn record(&self, chain: &ChainId, key: BatchKey) -> String {
-        format!("{}/{}", self.dir_of(chain), ChainFile::Record(key).name())
+        format!("{}/{}", self.chain_dir(chain), ChainFile::Record(key).name())
     }
 
     /// The mark of a finished batch: `<chain>/<batch, 20 digits>.done.json`; it sorts after the batch's records and before
     /// those of the next.
     #[must_use]
     pub fn done_mark(&self, chain: &ChainId, batch: BatchNumber) -> String {
-        format!("{}/{}", self.dir_of(chain), ChainFile::Done(batch).name())
+        format!("{}/{}", self.chain_dir(chain), ChainFile::Done(batch).name())
     }
 
     /// The directory of a chain's folded lists of taken files: `<chain>/taken`.
     #[must_use]
     pub fn taken_dir(&self, chain: &ChainId) -> String {
-        format!("{}/taken", self.dir_of(chain))
+        format!("{}/taken", self.chain_dir(chain))
     }
 
     /// The files taken by batches `from` to `to`, both included: `<chain>/taken/<from, 20 digits>-<to, 20 digits>.taken`.
@@ -113,13 +130,40 @@ impl Resolver {
         format!("{}/{}", self.taken_dir(chain), ChainFile::Taken { from, to }.name())
     }
 
+    /// How the Kafka source of a dataset is cut into shards: `<ns>/_alluvium/sources/<dataset>.json`.
+    #[must_use]
+    pub fn source_file(&self, dataset: &DatasetName) -> String {
+        format!("{}/sources/{dataset}.json", self.memory_dir())
+    }
+
     /// A lease's record: `<ns>/_alluvium/leases/<name>/<seq, 20 digits>.json`.
     ///
     /// # Errors
     /// A name that is not `[A-Za-z0-9._-]+`, is `.` or `..`, or is longer than 255 bytes.
-    pub fn lease(&self, name: &str, seq: u64) -> Result<String, NameError> {
+    pub fn lease(&self, name: &str, seq: u64) -> Result<String, TextError> {
         plain(name, "lease", MAX_PART_BYTES)?;
         Ok(format!("{}/leases/{name}/{seq:020}.json", self.memory_dir()))
+    }
+
+    /// The directory of all consumers: `<ns>/_alluvium/consumers`.
+    #[must_use]
+    pub fn consumers_dir(&self) -> String {
+        format!("{}/consumers", self.memory_dir())
+    }
+
+    /// The directory of a consumer's records for one dataset: `<ns>/_alluvium/consumers/<name>/<dataset>`.
+    ///
+    /// # Errors
+    /// As [`Resolver::lease`].
+    pub fn consumer_dir(&self, name: &str, dataset: &DatasetName) -> Result<String, TextError> {
+        plain(name, "consumer", MAX_PART_BYTES)?;
+        Ok(format!("{}/{name}/{dataset}", self.consumers_dir()))
+    }
+
+    /// The directory of the records of what is no longer kept of a table: `<ns>/_alluvium/floors/<table>`.
+    #[must_use]
+    pub fn floor_dir(&self, table: &TableName) -> String {
+        format!("{}/floors/{table}", self.memory_dir())
     }
 
     /// The topic that stands for `name`: itself in `default`, else `<ns>.<name>`.
@@ -127,9 +171,9 @@ impl Resolver {
     /// # Errors
     /// What Kafka refuses (characters, more than 249 bytes with the prefix, its own topics); in `default` also a name that
     /// another namespace would give to one of its topics.
-    pub fn topic(&self, name: &str) -> Result<String, NameError> {
+    pub fn topic(&self, name: &str) -> Result<String, TextError> {
         if INTERNAL_TOPICS.contains(&name) {
-            return Err(NameError::new(format!("the topic {name:?} is Kafka's own"), "name a topic that holds your records"));
+            return Err(TextError::new(format!("the topic {name:?} is Kafka's own"), "name a topic that holds your records"));
         }
         self.outside(name, "topic")
     }
@@ -138,7 +182,7 @@ impl Resolver {
     ///
     /// # Errors
     /// As [`Resolver::topic`].
-    pub fn consumer_group(&self, name: &str) -> Result<String, NameError> {
+    pub fn consumer_group(&self, name: &str) -> Result<String, TextError> {
         self.outside(name, "consumer group")
     }
 
@@ -154,11 +198,7 @@ impl Resolver {
         self.namespace.as_str()
     }
 
-    fn dir_of(&self, chain: &ChainId) -> String {
-        self.chain_dir(chain.job, &chain.dataset, chain.shard)
-    }
-
-    fn outside(&self, name: &str, kind: &str) -> Result<String, NameError> {
+    fn outside(&self, name: &str, kind: &str) -> Result<String, TextError> {
         if !self.namespace.is_default() {
             plain(name, kind, MAX_TOPIC_BYTES - self.namespace.as_str().len() - 1)?;
             return Ok(format!("{}.{name}", self.namespace));
@@ -166,7 +206,7 @@ impl Resolver {
         plain(name, kind, MAX_TOPIC_BYTES)?;
         let prefix = name.split_once('.').and_then(|(first, rest)| Some((Namespace::parse(first).ok()?, rest)));
         match prefix {
-            Some((other, rest)) if !other.is_default() && !self.reserved.contains(&other) => Err(NameError::new(
+            Some((other, rest)) if !other.is_default() && !self.reserved.contains(&other) => Err(TextError::new(
                 format!("the {kind} {name:?} is also what the namespace {:?} makes of {rest:?}", other.as_str()),
                 "if the part before the dot will never be a namespace of this project, list it in reserved_namespaces",
             )),
@@ -181,15 +221,15 @@ pub fn app_id(chain: &ChainId) -> String {
     format!("alluvium/{}/{}/{}/{}", chain.incarnation.0, chain.job, chain.dataset, chain.shard.0)
 }
 
-fn plain(name: &str, kind: &str, max_bytes: usize) -> Result<(), NameError> {
+fn plain(name: &str, kind: &str, max_bytes: usize) -> Result<(), TextError> {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     if name.is_empty() || name == "." || name == ".." || !name.bytes().all(legal) {
         let hint = "use letters, digits, dots, underscores and dashes";
-        return Err(NameError::new(format!("{name:?} cannot be the name of a {kind}"), hint));
+        return Err(TextError::new(format!("{name:?} cannot be the name of a {kind}"), hint));
     }
     if name.len() > max_bytes {
         let message = format!("the name of a {kind} has {} characters", name.len());
-        return Err(NameError::new(message, format!("{max_bytes} are allowed in this namespace")));
+        return Err(TextError::new(message, format!("{max_bytes} are allowed in this namespace")));
     }
     Ok(())
 }

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::NameError;
 use crate::dataset::DatasetName;
+use crate::error::TextError;
 
 /// The name of a table in a namespace. Always safe as a part of a path and as an SQL identifier:
 /// `[A-Za-z][A-Za-z0-9_-]*`, at most 100 characters.
@@ -30,22 +30,22 @@ impl TableName {
     /// # Errors
     /// A name that some backend would refuse, cut or have to quote in a path, or that is (but for case) one of
     /// [`TableName::OURS`].
-    pub fn parse(text: &str) -> Result<Self, NameError> {
+    pub fn parse(text: &str) -> Result<Self, TextError> {
         let hint = "a name begins with a letter and goes on with letters, digits, _ and -, 100 characters at most";
         let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
         let good = text.len() <= Self::MAX_LEN && text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.bytes().all(inner);
         if !good {
-            return Err(NameError::new(format!("{text:?} cannot be the name of a table"), hint));
+            return Err(TextError::new(format!("{text:?} cannot be the name of a table"), hint));
         }
         if let Some(ours) = Self::OURS.iter().find(|t| t.as_str().eq_ignore_ascii_case(text)) {
             let case = if ours.as_str() == text { "" } else { " (case does not tell names apart)" };
-            return Err(NameError::new(
+            return Err(TextError::new(
                 format!("{text:?} is the name of a table that every namespace has{case}"),
                 format!("choose another name; taken are {}", Self::OURS.map(|t| t.to_string()).join(", ")),
             ));
         }
         if is_device(text) {
-            return Err(NameError::new(format!("{text:?} is a device on Windows and cannot be a directory there"), hint));
+            return Err(TextError::new(format!("{text:?} is a device on Windows and cannot be a directory there"), hint));
         }
         Ok(Self(Cow::Owned(text.to_owned())))
     }

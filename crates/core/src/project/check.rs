@@ -5,6 +5,7 @@
 
 mod dataset;
 mod fields;
+mod kafka;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -71,7 +72,9 @@ impl Checker<'_> {
     }
 
     fn project(&mut self, raw: RawProject) -> Project {
-        self.later("kafka", raw.kafka.as_ref(), "kafka sources are");
+        if let Some(kafka) = &raw.kafka {
+            self.kafka_settings(&kafka.value);
+        }
         self.later("requests", raw.requests.as_ref(), "requests are");
         self.later("erase", raw.erase.as_ref(), "erasures are");
         self.later("maintenance", raw.maintenance.as_ref(), "maintenance is");
@@ -204,10 +207,6 @@ impl Checker<'_> {
     }
 
     fn dataset_later(&mut self, key: &str, raw: &RawDataset) {
-        if let Some(kafka) = &raw.source.value.kafka {
-            self.later(&format!("{key}.source.kafka"), Some(kafka), "kafka sources are");
-            self.kafka(&format!("{key}.source.kafka"), &kafka.value);
-        }
         self.later(&join(key, "normalize"), raw.normalize.as_ref(), "normalised entities are");
         self.later(&join(key, "retention"), raw.retention.as_ref(), "retention is");
         self.later(&join(key, "retention_by_org"), raw.retention_by_org.as_ref(), "retention is");
@@ -215,24 +214,11 @@ impl Checker<'_> {
         self.later(&join(key, "change_data_feed"), feed, "Delta's change data feed is");
     }
 
-    fn kafka(&mut self, key: &str, kafka: &RawKafka) {
-        let topic = Topic { place: kafka.topic.place, key: join(key, "topic"), name: kafka.topic.value.clone() };
-        self.topics.push(topic);
-        if let Some(start) = kafka.start.as_ref().filter(|start| !is_start(&start.value)) {
-            let message = format!("{:?} is not known here", start.value);
-            self.problem(
-                start.place,
-                &join(key, "start"),
-                message,
-                "write earliest, latest, or a time such as 2026-01-02T03:04:05Z",
-            );
-        }
-    }
-
     fn requests(&mut self, requests: &RawRequests) {
         let source = &requests.source.value;
         if let Some(kafka) = &source.kafka {
-            self.kafka("requests.source.kafka", &kafka.value);
+            // The format has a check of its own, below.
+            self.kafka("requests.source.kafka", RawKafka { format: None, ..kafka.value.clone() });
         }
         let formats = [
             ("requests.source.files.format", source.files.as_ref().and_then(|files| files.format.as_ref())),
@@ -304,11 +290,6 @@ impl Checker<'_> {
 struct Entities {
     names: BTreeSet<String>,
     columns: BTreeMap<(String, String), (String, String)>,
-}
-
-fn is_start(text: &str) -> bool {
-    let date = || chrono::NaiveDate::parse_from_str(text, "%Y-%m-%d").is_ok();
-    matches!(text, "earliest" | "latest") || chrono::DateTime::parse_from_rfc3339(text).is_ok() || date()
 }
 
 /// The parts of a path that matter when two are compared.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub(super) use self::later::{RawErase, RawLeases, RawMaintenance, RawRequests};
 use super::at::{At, Entries, Setting, Short};
 use super::text::{AfterText, DurationText, PathText, SizeText, TypeText};
-use crate::dataset::{Durability, FileFormat, TimeUnit};
+use crate::dataset::{Durability, FileFormat, TimeUnit, Tombstones};
 
 /// The project file of Alluvium, `alluvium.yaml`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -110,16 +110,22 @@ pub(super) struct RawFiles {
 }
 
 /// A Kafka topic.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Kafka")]
 pub(super) struct RawKafka {
     /// The topic; outside the namespace `default` the namespace and a dot are put before it.
     pub topic: At<String>,
-    /// What a message holds; `json` if absent.
+    /// What a message holds: `json`.
     pub format: Option<At<FileFormat>>,
     /// Where a new namespace begins to read: `earliest` (default), `latest`, or a timestamp.
     pub start: Option<At<String>>,
+    /// What becomes of records without a value: `skip` (default), `dead_letter`, or `delete` (not built yet).
+    pub tombstones: Option<At<Tombstones>>,
+    /// How many chains share the topic's partitions, so that as many processes can; fixed when the topic is first read. If absent,
+    /// as many as there are partitions, 4 at most.
+    #[schemars(range(min = 1, max = 256))]
+    pub shards: Option<At<u64>>,
 }
 
 /// A column.

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use alluvium_core::{
-    Dataset, Error, FilePlanner, FileRange, FileSource, FoundFile, Kind, Result, Source, TakenPolicy, is_looked_at,
+    Dataset, Error, FilePlan, FilePlanner, FileRange, FileSource, FoundFile, Kind, Result, Source, TakenPolicy, is_looked_at,
 };
 
 use super::taken::Taken;
 use crate::engine::Engine;
-use crate::source::FileSet;
+use crate::source::{FileSet, ListingNotes};
 
 /// So many file names are told one by one in a warning.
 const NAMES_TOLD: usize = 5;
@@ -28,19 +28,19 @@ impl Inbox {
             return Err(Error::new(Kind::Unsupported, format!("dataset {}: reading from Kafka is not built yet", dataset.name))
                 .hint("use a files source for now"));
         };
-        let files = FileSet::local(engine.path(&source.path));
+        let files = engine.file_set(&source.path).map_err(|e| e.context(format!("dataset {}", dataset.name)))?;
         let move_to = match &source.after {
             TakenPolicy::Move(directory) => {
-                let target = FileSet::local(engine.path(directory));
+                let target = engine.file_set(directory).map_err(|e| e.context(format!("dataset {}", dataset.name)))?;
+                let invalid = |why: &str, hint: &str| {
+                    let what = format!("dataset {}: files would be moved to {directory}, {why}", dataset.name);
+                    Err(Error::new(Kind::Invalid, what).hint(hint))
+                };
                 if target.is_within(&files) {
-                    return Err(Error::new(
-                        Kind::Invalid,
-                        format!(
-                            "dataset {}: files would be moved to {directory}, inside their own source, and taken again",
-                            dataset.name
-                        ),
-                    )
-                    .hint("move them to a directory beside the source"));
+                    return invalid("inside their own source, and taken again", "move them to a directory beside the source");
+                }
+                if !files.can_move_to(&target) {
+                    return invalid("in another store", "move them within one store: after: move: and a URL of the same bucket");
                 }
                 Some(target)
             }
@@ -49,11 +49,25 @@ impl Inbox {
         Ok(Self { source: source.clone(), files, move_to })
     }
 
+    /// What is there and was not taken. Of a source in a store that promises it, only what sorts after what the newest batch took is
+    /// listed; a disk must be walked either way.
+    pub(super) async fn plan(&self, taken: &Taken) -> Result<(FilePlan, ListingNotes)> {
+        let mut planner = FilePlanner::new(&taken.files, taken.partial.as_ref());
+        let after = taken.newest_name.as_deref().filter(|_| self.source.ordered && self.files.is_in_store());
+        let mut notes = self.files.visit(after, |file| planner.see(file)).await?;
+        // A store has no directories: one whose objects were all taken and moved is not there any more.
+        notes.missing &= !(self.files.is_in_store() && taken.up_to.0 > 0);
+        if let Some(partial) = taken.partial.as_ref().filter(|_| after.is_some())
+            && let Some(now) = self.files.stat(&partial.path).await?
+        {
+            planner.see(now);
+        }
+        Ok((planner.finish()?, notes))
+    }
+
     /// Lists what is there and was not taken, in the order in which it is to be taken, and warns of what cannot be.
     pub(super) async fn list(&self, engine: &Engine, dataset: &Dataset, taken: &Taken) -> Result<VecDeque<FoundFile>> {
-        let mut planner = FilePlanner::new(&taken.files, taken.partial.as_ref());
-        let notes =
-            self.files.visit(None, |file| planner.see(file)).await.map_err(|e| e.context(format!("dataset {}", dataset.name)))?;
+        let (plan, notes) = self.plan(taken).await.map_err(|e| e.context(format!("dataset {}", dataset.name)))?;
         let warn = |text: String| engine.observer.warning(&format!("dataset {}: {text}", dataset.name));
         if notes.missing {
             warn(format!("the source directory {} is not there; taken as empty", self.source.path));
@@ -63,7 +77,6 @@ impl Inbox {
                 notes.unusable.iter().take(NAMES_TOLD).map(|u| format!("{:?} ({})", u.name, u.why)).collect();
             warn(format!("{} files cannot be taken: {}", notes.unusable_count, names.join(", ")));
         }
-        let plan = planner.finish().map_err(|e| Error::from(e).context(format!("dataset {}", dataset.name)))?;
         if !plan.changed.is_empty() {
             let names: Vec<String> = plan.changed.iter().take(NAMES_TOLD).map(|n| format!("{n:?}")).collect();
             warn(format!(

@@ -35,8 +35,9 @@ impl DeadLetters {
 
     /// Takes refused records of one source; blocks while some are encoded.
     pub(super) fn push(&mut self, source: &str, context: Option<&str>, refused: Vec<Refused>) -> Result<()> {
-        for refused in refused {
-            let letter = Letter { source: source.to_owned(), context: context.map(str::to_owned), refused };
+        for mut refused in refused {
+            let context = refused.context.take().or_else(|| context.map(str::to_owned));
+            let letter = Letter { source: source.to_owned(), context, refused };
             self.push_letter(letter)?;
         }
         Ok(())

@@ -44,10 +44,12 @@ impl Finishing<'_> {
         let log = self.engine.log_of(&spec);
         let commit = Commit {
             app_id: &app,
+            incarnation: self.incarnation,
             key: record.key(),
             adds: &recorded.data.adds,
             removes: &recorded.data.removes,
             decides: true,
+            resumed: self.resumed,
             now_ms: self.engine.clock.now_ms(),
         };
         let (key, version, committed_at_ms) = match log.publish(&commit).await? {
@@ -79,6 +81,7 @@ impl Finishing<'_> {
         self.engine.observer.batch(&BatchReport {
             job: self.chain.chain().job,
             dataset: self.dataset.name.clone(),
+            shard: matches!(recorded.range, Range::Kafka(_)).then_some(self.chain.chain().shard),
             batch: key.batch,
             resumed: self.resumed,
             outcome: mark.outcome,
@@ -144,7 +147,16 @@ impl Finishing<'_> {
         let log = self.engine.log_of(spec);
         let now_ms = self.engine.clock.now_ms();
         log.ensure(spec, self.incarnation, app, now_ms).await?;
-        let commit = Commit { app_id: app, key, adds: &files.adds, removes: &files.removes, decides: false, now_ms };
+        let commit = Commit {
+            app_id: app,
+            incarnation: self.incarnation,
+            key,
+            adds: &files.adds,
+            removes: &files.removes,
+            decides: false,
+            resumed: self.resumed,
+            now_ms,
+        };
         match log.publish(&commit).await? {
             Published::Committed { .. } | Published::AlreadyPublished { .. } => Ok(()),
             Published::Fenced { newest } => Err(self.fenced(key, newest)),

@@ -1,18 +1,28 @@
 //! How far a dataset's source was read, and what waits there.
 
-use alluvium_core::{BatchNumber, Dataset, FilePlanner, FileRange, Incarnation, Job, Kind, Range, Result, Shard};
+use alluvium_core::{BatchNumber, Dataset, FileRange, Incarnation, Job, Kind, Range, Result, Shard, Source};
 use alluvium_lake::ChainStore;
 
 use super::backlog::Inbox;
+use super::kafka::TopicPosition;
 use super::taken::{Taken, range_of};
 use crate::engine::Engine;
 
 /// A chain that is being folded meanwhile is read again so many times.
 const MAX_LOOKS: u32 = 5;
 
+/// How far a source was read.
+#[derive(Debug)]
+pub enum SourcePosition {
+    /// A directory of files.
+    Files(FilePosition),
+    /// A Kafka topic.
+    Kafka(TopicPosition),
+}
+
 /// How far a source of files was read.
 #[derive(Debug, Clone, Default)]
-pub struct SourcePosition {
+pub struct FilePosition {
     /// The rest of the last file of the newest finished batch, if that batch ended within it.
     pub partial: Option<FileRange>,
     /// The last file that the newest finished batch took.
@@ -30,22 +40,21 @@ pub struct SourcePosition {
 }
 
 impl Engine {
-    /// How far the source of `dataset` was read by the finished batches of its chain, and what waits.
+    /// How far the source of `dataset` was read by the finished batches of its chains, and what waits.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for sources that are not built, [`Kind::Unavailable`] if the source cannot be listed,
-    /// [`Kind::Conflict`] if the partly taken file is not what it was.
+    /// [`Kind::Unavailable`] if the source cannot be listed, [`Kind::Conflict`] if the partly taken file is not what it was.
     pub(crate) async fn source_position(&self, dataset: &Dataset, incarnation: Option<&Incarnation>) -> Result<SourcePosition> {
+        if let Source::Kafka(source) = &dataset.source {
+            return self.topic_position(dataset, source, incarnation).await.map(SourcePosition::Kafka);
+        }
         let inbox = Inbox::new(self, dataset)?;
         let (taken, last_file) = match incarnation {
             Some(incarnation) => self.taken(dataset, incarnation).await?,
             None => (Taken::new(), None),
         };
-        let mut planner = FilePlanner::new(&taken.files, taken.partial.as_ref());
-        let context = |e: alluvium_core::Error| e.context(format!("dataset {}", dataset.name));
-        let notes = inbox.files.visit(None, |file| planner.see(file)).await.map_err(context)?;
-        let plan = planner.finish().map_err(|e| context(e.into()))?;
-        Ok(SourcePosition {
+        let (plan, notes) = inbox.plan(&taken).await.map_err(|e| e.context(format!("dataset {}", dataset.name)))?;
+        Ok(SourcePosition::Files(FilePosition {
             last_file,
             waiting_files: plan.next.len() as u64,
             waiting_bytes: plan.next.iter().map(|f| f.size).sum(),
@@ -53,14 +62,13 @@ impl Engine {
             unusable_files: notes.unusable_count,
             missing: notes.missing,
             partial: taken.partial,
-        })
+        }))
     }
 
     /// What a run of ingest would take of `dataset`: nothing is written.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for sources that are not built, [`Kind::Unavailable`] if the source cannot be listed,
-    /// [`Kind::Conflict`] if the partly taken file is not what it was or the namespace is being deleted.
+    /// [`Kind::Unavailable`] if the source cannot be listed, [`Kind::Conflict`] if the partly taken file is not what it was or the namespace is being deleted.
     pub async fn waiting(&self, dataset: &Dataset) -> Result<SourcePosition> {
         let incarnation = self.existing_incarnation().await?;
         self.source_position(dataset, incarnation.as_ref()).await
@@ -92,7 +100,7 @@ async fn taken_so_far(chain: &ChainStore) -> Result<(Taken, Option<String>)> {
     }
     let last_file = match range_of(chain, &listing, finished).await?.range {
         Range::Files(files) => files.into_iter().next_back().map(|f| f.path),
-        Range::DeadLetters { .. } => None,
+        Range::DeadLetters { .. } | Range::Kafka(_) => None,
     };
     Ok((taken, last_file))
 }

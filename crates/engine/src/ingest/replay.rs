@@ -20,7 +20,7 @@ use super::finish::{Finished, Finishing};
 use super::read::add_columns;
 use super::run::{RunSummary, add};
 use crate::engine::Engine;
-use crate::source::{Decoder, Input, Refused, Splitter};
+use crate::source::{Chunk, Decoded, Decoder, Input, Messages, Refused, Splitter, around_of};
 
 /// How long to wait before looking again whether another process still replays.
 const LEASE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
@@ -31,7 +31,8 @@ struct Replay<'a> {
     dataset: &'a Dataset,
     incarnation: Incarnation,
     chain: ChainStore,
-    format: FileFormat,
+    /// What the files of the source hold; `None`: it is a topic.
+    format: Option<FileFormat>,
 }
 
 /// The letters of some files.
@@ -57,13 +58,16 @@ impl Engine {
             if self.stop.asked() {
                 break;
             }
-            let Source::Files(source) = &dataset.source else { continue };
+            let format = match &dataset.source {
+                Source::Files(source) => Some(source.format),
+                Source::Kafka(_) => None,
+            };
             let replay = Replay {
                 engine: self,
                 dataset,
                 incarnation: incarnation.clone(),
                 chain: self.chain(&incarnation, Job::Ingest, dataset, Shard::REPLAY),
-                format: source.format,
+                format,
             };
             if let Err(e) = replay.run_alone(&mut summary).await {
                 summary.failed.push((dataset.name.0.clone(), e));
@@ -195,9 +199,12 @@ impl Replay<'_> {
         if letter.refused.raw.is_empty() {
             return Err(None);
         }
+        if self.format.is_none() {
+            return decode_message(decoder, letter);
+        }
         // What came from Parquet or Avro was kept as JSON.
         let (format, text) = match (self.format, &letter.context) {
-            (FileFormat::Csv, Some(header)) => {
+            (Some(FileFormat::Csv), Some(header)) => {
                 (FileFormat::Csv, [header.as_bytes(), b"\n", letter.refused.raw.as_slice()].concat())
             }
             _ => (FileFormat::Json, letter.refused.raw.clone()),
@@ -205,11 +212,7 @@ impl Replay<'_> {
         let input = Input::Bytes(Bytes::from(text));
         let chunk = Splitter::open(input, "", format, FileCursor::default()).and_then(|mut s| s.next_chunk(1, u64::MAX));
         let Ok(Some(chunk)) = chunk else { return Err(None) };
-        let decoded = decoder.decode(chunk);
-        match decoded.refused.into_iter().next() {
-            None if decoded.rows.num_rows() == 1 => Ok(decoded.rows),
-            refused => Err(refused),
-        }
+        only_row(decoder.decode(chunk))
     }
 
     async fn stage(
@@ -252,6 +255,23 @@ impl Replay<'_> {
             attempt: key.attempt,
             body: RecordBody::Intent(Box::new(recorded)),
         })
+    }
+}
+
+/// As [`Replay::decode`], for a letter that was a Kafka message: its source names topic and partition.
+fn decode_message(decoder: &Decoder, letter: &Letter) -> std::result::Result<RecordBatch, Option<Refused>> {
+    let (topic, partition) = letter.source.rsplit_once('/').unwrap_or((&letter.source, ""));
+    let around = letter.context.as_deref().and_then(around_of);
+    let offset = letter.refused.record.cast_signed();
+    let messages = Messages::one(topic, partition.parse().unwrap_or(-1), offset, &letter.refused.raw, around);
+    only_row(decoder.decode(Chunk::of_messages(messages)))
+}
+
+/// The row of a single record.
+fn only_row(decoded: Decoded) -> std::result::Result<RecordBatch, Option<Refused>> {
+    match decoded.refused.into_iter().next() {
+        None if decoded.rows.num_rows() == 1 => Ok(decoded.rows),
+        refused => Err(refused),
     }
 }
 
@@ -301,6 +321,7 @@ impl Letters {
                     raw: raws.value(row).to_vec(),
                     reason: reasons.value(row).to_owned(),
                     field: maybe(fields),
+                    context: None,
                 };
                 let letter = Letter { source: sources.value(row).to_owned(), context: maybe(contexts), refused };
                 letters.push((DatasetName(datasets.value(row).to_owned()), letter));

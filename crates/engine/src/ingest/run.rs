@@ -4,30 +4,52 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, FoundFile, Incarnation, Job, Kind, Range,
-    RecordBody, Result, Shard, TableSpec, app_id,
+    Attempt, BatchKey, BatchNumber, BatchOutcome, Dataset, Error, Incarnation, Job, Kind, RecordBody, Result, Shard, Source,
 };
-use alluvium_lake::{ChainListing, ChainStore, Lease, LeaseWatch, PutNew, Sweep};
+use alluvium_lake::{ChainListing, Lease, LeaseWatch};
+use tokio::time::Instant;
 
-use super::backlog::{Inbox, still_waiting};
-use super::finish::{Finished, Finishing};
-use super::taken::Taken;
+use super::backlog::Inbox;
+use super::files::FileIntake;
+use super::kafka::{KafkaIntake, Opening};
+use super::spread::Spread;
+use super::work::{ChainWork, Resumed};
 use crate::engine::Engine;
 
 /// How long a follower waits before it looks for new files again.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a follower waits before it looks for new records again: the client fetches them meanwhile.
+const RECORDS_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a run waits before it asks again whether another process still works on the same.
 const LEASE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a run waits before it asks a broker again that did not answer.
+const BROKER_INTERVAL: Duration = Duration::from_secs(1);
+
 /// When a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// When nothing is left that was there at the start.
     #[default]
     UntilIdle,
-    /// After one batch a dataset.
+    /// After one batch a chain.
     Once,
     /// When it is stopped.
     Follow,
+}
+
+/// What a run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IngestOptions {
+    /// When it ends.
+    pub mode: Mode,
+    /// Whether it goes on behind records that the source has lost, and writes down that it did.
+    pub accept_loss: bool,
+}
+
+impl From<Mode> for IngestOptions {
+    fn from(mode: Mode) -> Self {
+        Self { mode, accept_loss: false }
+    }
 }
 
 /// What a run did.
@@ -41,31 +63,48 @@ pub struct RunSummary {
     pub failed: Vec<(String, Error)>,
 }
 
-/// One dataset's part in a run.
-pub(super) struct Ingest<'a> {
-    pub(super) engine: &'a Engine,
-    pub(super) dataset: &'a Dataset,
-    incarnation: Incarnation,
-    pub(super) chain: ChainStore,
-    pub(super) inbox: Inbox,
-    pub(super) taken: Taken,
-    /// What is still to be taken; `None` before the first listing.
-    pub(super) queue: Option<VecDeque<FoundFile>>,
-    prepared: bool,
-    /// This round has begun to finish a batch: what has changed in the chain since may be our own doing.
-    finishing: bool,
+/// Who takes a turn in a run.
+struct Turn<'a> {
+    dataset: &'a Dataset,
+    work: Task<'a>,
+    /// There is nothing to do before this.
+    rests_until: Instant,
+}
+
+/// What is done in a turn.
+enum Task<'a> {
+    /// Finding out how a topic is cut into shards.
+    Open(Box<Opening<'a>>),
+    /// A round of a chain.
+    Chain(Box<Ingest<'a>>),
+}
+
+/// One chain's part in a run.
+struct Ingest<'a> {
+    work: ChainWork<'a>,
+    intake: Intake,
     watch: LeaseWatch,
     lease: Option<Lease>,
+    /// How the dataset's shards are shared, if it has several.
+    spread: Option<Spread>,
+}
+
+/// The source of a chain.
+enum Intake {
+    Files(Box<FileIntake>),
+    Kafka(Box<KafkaIntake>),
 }
 
 /// What a round did.
-enum Round {
+pub(super) enum Round {
     /// A batch was finished.
     Batch(BatchOutcome),
-    /// Another process was quicker with the record: look again.
+    /// Something else happened, or another process was quicker with the record: look again.
     Again,
-    /// Another process has the dataset's lease.
+    /// Another process has the chain's lease.
     Waiting,
+    /// The broker does not answer.
+    Away,
     /// There is nothing to take.
     Idle,
     /// The user asked to stop.
@@ -73,7 +112,7 @@ enum Round {
 }
 
 impl Engine {
-    /// Takes in what the sources of `datasets` hold. The datasets take turns, a batch each; one that fails does not stop the
+    /// Takes in what the sources of `datasets` hold. Their chains take turns, a batch each; a dataset that fails does not stop the
     /// others.
     ///
     /// # Errors
@@ -81,124 +120,243 @@ impl Engine {
     ///
     /// # Cancel safety
     /// Cancelled anywhere, the next run goes on where this one was.
-    pub async fn ingest(&self, datasets: &[&Dataset], mode: Mode) -> Result<RunSummary> {
+    pub async fn ingest(&self, datasets: &[&Dataset], options: impl Into<IngestOptions>) -> Result<RunSummary> {
+        let options = options.into();
         let incarnation = self.incarnation().await?;
         let mut summary = RunSummary::default();
-        let mut turns: VecDeque<Ingest<'_>> = VecDeque::new();
-        for dataset in datasets {
-            match Ingest::new(self, dataset, &incarnation) {
-                Ok(ingest) => turns.push_back(ingest),
+        let mut turns: VecDeque<Turn<'_>> = VecDeque::new();
+        for &dataset in datasets {
+            let work = match &dataset.source {
+                Source::Files(_) => Ingest::of_files(self, dataset, &incarnation).map(|i| Task::Chain(Box::new(i))),
+                Source::Kafka(source) => Opening::new(self, dataset, source, options).map(|o| Task::Open(Box::new(o))),
+            };
+            match work {
+                Ok(work) => turns.push_back(Turn { dataset, work, rests_until: Instant::now() }),
                 Err(e) => summary.failed.push((dataset.name.0.clone(), e)),
             }
         }
-        let (mut idle, mut waiting) = (0, 0);
-        while let Some(mut ingest) = turns.pop_front() {
+        while let Some(mut turn) = self.next_turn(&mut turns).await {
             if self.stop.asked() {
-                ingest.release().await;
+                turn.work.release().await;
                 continue;
             }
-            let round = ingest.turn().await;
-            waiting = if matches!(round, Ok(Round::Waiting)) { waiting + 1 } else { 0 };
-            match round {
+            let round = match &mut turn.work {
+                Task::Chain(ingest) => ingest.turn().await,
+                Task::Open(opening) => match opening.turn().await {
+                    Ok(Some(intakes)) => {
+                        let spread = Spread::new(self, turn.dataset, u32::try_from(intakes.len()).unwrap_or(u32::MAX));
+                        let chain = |intake: KafkaIntake| {
+                            let ingest = Ingest::of_kafka(self, turn.dataset, &incarnation, intake, spread.clone());
+                            let work = Task::Chain(Box::new(ingest));
+                            Turn { dataset: turn.dataset, work, rests_until: Instant::now() }
+                        };
+                        turns.extend(intakes.into_iter().map(chain));
+                        continue;
+                    }
+                    Ok(None) => Ok(Round::Away),
+                    Err(e) => Err(e),
+                },
+            };
+            let rest = match round {
                 Ok(Round::Batch(outcome)) => {
                     summary.batches += 1;
                     add(&mut summary.outcome, &outcome);
-                    idle = 0;
-                    if mode == Mode::Once {
-                        ingest.release().await;
-                    } else {
-                        turns.push_back(ingest);
-                    }
+                    if options.mode == Mode::Once { None } else { Some(Duration::ZERO) }
                 }
-                Ok(Round::Again) => turns.push_back(ingest),
-                Ok(Round::Waiting) => {
-                    turns.push_back(ingest);
-                    if waiting >= turns.len() {
-                        waiting = 0;
-                        self.stop.sleep(LEASE_INTERVAL).await;
-                    }
-                }
-                Ok(Round::Idle) if mode == Mode::Follow => {
-                    ingest.queue = None;
-                    turns.push_back(ingest);
-                    idle += 1;
-                    if idle >= turns.len() {
-                        idle = 0;
-                        self.stop.sleep(FOLLOW_INTERVAL).await;
-                    }
-                }
-                Ok(Round::Idle | Round::Stopped) => ingest.release().await,
+                Ok(Round::Again) => Some(Duration::ZERO),
+                Ok(Round::Waiting) => Some(turn.work.wait_interval()),
+                Ok(Round::Away) => Some(BROKER_INTERVAL),
+                Ok(Round::Idle) if options.mode == Mode::Follow => Some(turn.work.idle()),
+                Ok(Round::Idle | Round::Stopped) => None,
                 Err(e) => {
-                    summary.failed.push((ingest.dataset.name.0.clone(), e));
-                    ingest.release().await;
+                    summary.failed.push((turn.dataset.name.0.clone(), e));
+                    // The dataset's other shards are left to other processes, if there are any.
+                    let of_dataset: Vec<Turn<'_>>;
+                    (of_dataset, turns) = split(turns, |t| t.dataset.name == turn.dataset.name);
+                    for turn in of_dataset {
+                        turn.work.release().await;
+                    }
+                    None
                 }
+            };
+            match rest {
+                Some(rest) => {
+                    turn.rests_until = Instant::now() + rest;
+                    turns.push_back(turn);
+                }
+                None => turn.work.release().await,
             }
         }
         Ok(summary)
     }
+
+    /// The next who has something to do; waits until somebody has.
+    async fn next_turn<'a>(&self, turns: &mut VecDeque<Turn<'a>>) -> Option<Turn<'a>> {
+        let earliest = turns.iter().map(|turn| turn.rests_until).min()?;
+        let now = Instant::now();
+        if earliest > now {
+            self.stop.sleep(earliest - now).await;
+        }
+        let now = Instant::now();
+        let ready = turns.iter().position(|turn| turn.rests_until <= now).unwrap_or(0);
+        turns.remove(ready)
+    }
+}
+
+impl Task<'_> {
+    /// Nothing was found; how long to rest before looking again.
+    fn idle(&mut self) -> Duration {
+        match self {
+            Self::Open(_) => BROKER_INTERVAL,
+            Self::Chain(ingest) => match &mut ingest.intake {
+                Intake::Files(files) => {
+                    files.list_again();
+                    FOLLOW_INTERVAL
+                }
+                Intake::Kafka(_) => RECORDS_INTERVAL,
+            },
+        }
+    }
+
+    /// How long to wait before looking again at a lease that another process has.
+    fn wait_interval(&self) -> Duration {
+        match self {
+            Self::Chain(ingest) => ingest.spread.as_ref().map_or(LEASE_INTERVAL, |spread| spread.look_interval),
+            Self::Open(_) => LEASE_INTERVAL,
+        }
+    }
+
+    async fn release(self) {
+        if let Self::Chain(ingest) = self {
+            ingest.release().await;
+        }
+    }
 }
 
 impl<'a> Ingest<'a> {
-    fn new(engine: &'a Engine, dataset: &'a Dataset, incarnation: &Incarnation) -> Result<Self> {
-        Ok(Self {
-            engine,
-            dataset,
-            inbox: Inbox::new(engine, dataset)?,
-            chain: engine.chain(incarnation, Job::Ingest, dataset, Shard::WHOLE),
-            incarnation: incarnation.clone(),
-            taken: Taken::new(),
-            queue: None,
-            prepared: false,
-            finishing: false,
-            watch: LeaseWatch::new(&engine.store, &engine.resolver, &lease_name(dataset), engine.project.lease_ttl),
-            lease: None,
-        })
+    fn of_files(engine: &'a Engine, dataset: &'a Dataset, incarnation: &Incarnation) -> Result<Self> {
+        let intake = Intake::Files(Box::new(FileIntake::new(Inbox::new(engine, dataset)?)));
+        Ok(Self::new(engine, dataset, incarnation, Shard::WHOLE, intake, &lease_name(dataset)))
     }
 
-    /// A round, if this process has the dataset's lease or gets it.
+    fn of_kafka(
+        engine: &'a Engine,
+        dataset: &'a Dataset,
+        incarnation: &Incarnation,
+        intake: KafkaIntake,
+        spread: Spread,
+    ) -> Self {
+        let shard = intake.shard();
+        let name = shard_lease_name(dataset, shard);
+        let ingest = Self::new(engine, dataset, incarnation, shard, Intake::Kafka(Box::new(intake)), &name);
+        Self { spread: Some(spread), ..ingest }
+    }
+
+    fn new(
+        engine: &'a Engine,
+        dataset: &'a Dataset,
+        incarnation: &Incarnation,
+        shard: Shard,
+        intake: Intake,
+        lease: &str,
+    ) -> Self {
+        let work = ChainWork::new(engine, dataset, incarnation, shard);
+        let watch = LeaseWatch::new(&engine.store, &engine.resolver, lease, engine.project.lease_ttl);
+        Self { work, intake, watch, lease: None, spread: None }
+    }
+
+    /// A round, if this process has the chain's lease or gets it.
     async fn turn(&mut self) -> Result<Round> {
-        match &self.lease {
-            Some(lease) if lease.is_lost() => {
-                return Err(Error::new(
-                    Kind::Fenced,
-                    format!("dataset {}: another process took over while this one stood still", self.dataset.name),
-                )
-                .hint("nothing is lost and nothing to do: the other process goes on"));
+        if self.lease.as_ref().is_some_and(Lease::is_lost) {
+            return Err(Error::new(
+                Kind::Fenced,
+                format!("dataset {}: another process took over while this one stood still", self.work.dataset.name),
+            )
+            .hint("nothing is lost and nothing to do: the other process goes on"));
+        }
+        if let Some(round) = self.share().await? {
+            return Ok(round);
+        }
+        if self.lease.is_none() {
+            let Some(lease) = self.watch.try_acquire().await? else { return self.wait().await };
+            self.lease = Some(lease);
+            if let Some(spread) = &self.spread {
+                spread.took().await;
             }
-            Some(_) => {}
-            None => match self.watch.try_acquire().await? {
-                Some(lease) => self.lease = Some(lease),
-                None => return Ok(Round::Waiting),
-            },
+        }
+        if let Intake::Kafka(kafka) = &mut self.intake
+            && let Some(round) = kafka.look_before_round(&self.work)?
+        {
+            return Ok(round);
         }
         self.round().await
     }
 
+    /// Gives the lease back, or does not ask for it, where other processes are to have it.
+    async fn share(&mut self) -> Result<Option<Round>> {
+        let Some(spread) = self.spread.clone() else { return Ok(None) };
+        let room = spread.room().await?;
+        match self.lease.take() {
+            Some(lease) if room < 0 => {
+                if let Intake::Kafka(kafka) = &mut self.intake {
+                    kafka.forget();
+                }
+                spread.gave().await;
+                lease.release().await?;
+                Ok(Some(Round::Waiting))
+            }
+            None if room <= 0 => {
+                // One that stands still is only known to do so if it is looked at.
+                let _who = self.watch.holder().await?;
+                self.wait().await.map(Some)
+            }
+            lease => {
+                self.lease = lease;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Another process has the lease; it may have done all there is to do.
+    async fn wait(&mut self) -> Result<Round> {
+        if let Intake::Kafka(kafka) = &mut self.intake
+            && kafka.is_done_elsewhere(&self.work).await?
+        {
+            return Ok(Round::Idle);
+        }
+        Ok(Round::Waiting)
+    }
+
     /// Lets the next go first. A lease that cannot be given back runs out by itself.
     async fn release(self) {
+        let held = self.lease.is_some();
         if let Some(lease) = self.lease
             && let Err(error) = lease.release().await
         {
             tracing::warn!(error = %error.chain_text(), "could not give back a lease");
         }
-    }
-
-    fn finishing(&self, resumed: bool) -> Finishing<'_> {
-        Finishing { engine: self.engine, incarnation: &self.incarnation, dataset: self.dataset, chain: &self.chain, resumed }
+        if let Some(spread) = self.spread {
+            if held {
+                spread.gave().await;
+            }
+            spread.ended().await;
+        }
     }
 
     async fn round(&mut self) -> Result<Round> {
-        let listing = self.chain.listing().await?;
-        self.finishing = false;
+        let listing = self.work.chain.listing().await?;
+        self.work.finishing = false;
         match self.round_from(&listing).await {
             // Another process may have taken, moved or folded away what we had just listed: then its absence is no fault.
             Err(e)
-                if !self.finishing
+                if !self.work.finishing
                     && may_be_overtaken(e.kind())
-                    && self.chain.listing().await.is_ok_and(|now| now != listing) =>
+                    && self.work.chain.listing().await.is_ok_and(|now| now != listing) =>
             {
-                self.taken = Taken::new();
-                self.queue = None;
+                match &mut self.intake {
+                    Intake::Files(files) => files.forget(),
+                    Intake::Kafka(kafka) => kafka.forget(),
+                }
                 Ok(Round::Again)
             }
             outcome => outcome,
@@ -209,133 +367,50 @@ impl<'a> Ingest<'a> {
         let Some(newest) = listing.newest() else {
             return self.next_batch(listing, BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST }).await;
         };
-        if !listing.done.contains(&newest.batch) {
-            return self.resume(listing, newest).await;
+        if listing.done.contains(&newest.batch) {
+            return self.next_batch(listing, BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }).await;
         }
-        self.next_batch(listing, BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }).await
-    }
-
-    /// Finishes the batch of the chain's newest record.
-    async fn resume(&mut self, listing: &ChainListing, newest: BatchKey) -> Result<Round> {
-        let record = self.record(newest).await?;
-        self.prepare(listing).await?;
-        match self.finishing(true).finish(&record).await? {
-            Finished::Done(mark) => {
-                if let RecordBody::Intent(recorded) = &record.body {
-                    self.finishing(true).after(&self.inbox, &recorded.range).await?;
+        match self.work.resume(listing, newest).await? {
+            Resumed::Done(outcome, range) => {
+                if let (Some(range), Intake::Files(files)) = (range, &mut self.intake) {
+                    files.after(&self.work, newest.batch, &range).await?;
                 }
-                Ok(Round::Batch(mark.outcome))
+                Ok(Round::Batch(outcome))
             }
-            Finished::Amend(why) => {
-                let attempt = newest.attempt.next().ok_or_else(|| {
-                    Error::new(Kind::Internal, format!("batch {newest} of {} was attempted too often: {why}", self.dataset.name))
-                })?;
-                let key = BatchKey { batch: newest.batch, attempt };
-                match self.earlier_intent(listing, newest).await? {
-                    // The range is fixed, and what was staged for it is still there: the same intent under another key.
-                    Some(intent) => self.write(BatchRecord { attempt, ..intent }, Vec::new()).await,
-                    None => self.next_batch(listing, key).await,
+            Resumed::Again(record) => {
+                let written = self.work.write(&record, Vec::new()).await?;
+                if let Intake::Files(files) = &mut self.intake {
+                    match (&written, &record.body) {
+                        (Some(_), RecordBody::Intent(recorded)) => files.after(&self.work, record.batch, &recorded.range).await?,
+                        (Some(_), RecordBody::Void) => {}
+                        (None, _) => files.list_again(),
+                    }
                 }
+                Ok(written.map_or(Round::Again, Round::Batch))
             }
+            Resumed::Anew(key) => self.next_batch(listing, key).await,
         }
     }
 
-    async fn record(&self, key: BatchKey) -> Result<BatchRecord> {
-        self.chain.record(key).await?.ok_or_else(|| {
-            Error::new(Kind::Unavailable, format!("the record of batch {key} of {} was listed and is gone", self.dataset.name))
-                .hint("run again")
-        })
-    }
-
-    async fn earlier_intent(&self, listing: &ChainListing, key: BatchKey) -> Result<Option<BatchRecord>> {
-        for attempt in listing.records.get(&key.batch).into_iter().flatten().filter(|a| **a < key.attempt) {
-            let record = self.record(BatchKey { attempt: *attempt, ..key }).await?;
-            if matches!(record.body, RecordBody::Intent(_)) {
-                return Ok(Some(record));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Writes a record and finishes its batch.
-    async fn write(&mut self, record: BatchRecord, sweeps: Vec<Sweep>) -> Result<Round> {
-        if self.chain.write(&record).await? == PutNew::Exists {
-            for sweep in sweeps {
-                sweep.run().await;
-            }
-            // What stands there decides what is taken; the files that went into ours may still be waiting.
-            self.queue = None;
-            return Ok(Round::Again);
-        }
-        self.finishing = true;
-        let Finished::Done(mark) = self.finishing(false).finish(&record).await? else {
-            self.queue = None;
-            return Ok(Round::Again);
-        };
-        if let RecordBody::Intent(recorded) = &record.body {
-            self.finishing(false).after(&self.inbox, &recorded.range).await?;
-        }
-        Ok(Round::Batch(mark.outcome))
-    }
-
-    /// Makes the table, or lets it follow the declaration, once a run.
-    async fn prepare(&mut self, listing: &ChainListing) -> Result<()> {
-        if self.prepared {
-            return Ok(());
-        }
-        let spec = TableSpec::data(self.dataset);
-        if listing.newest_done().is_some() && !self.engine.log_of(&spec).exists().await? {
-            return Err(Error::new(
-                Kind::Corrupt,
-                format!("dataset {}: its table is gone, though batches of it were finished", self.dataset.name),
-            )
-            .hint("restore the table's directory from a backup; to begin anew, delete the namespace or use a new dataset name"));
-        }
-        let app = app_id(self.chain.chain());
-        self.engine.log_of(&spec).ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
-        self.prepared = true;
-        Ok(())
-    }
-
-    /// Reads the next range, stages it, records it and finishes it.
     async fn next_batch(&mut self, listing: &ChainListing, key: BatchKey) -> Result<Round> {
-        let finished = BatchNumber(key.batch.0 - 1);
-        let first = !self.prepared;
-        if finished > self.taken.up_to || first {
-            self.taken.catch_up(&self.chain, listing, finished).await?;
-            if first && let Some(range) = self.last_range(listing, finished).await? {
-                // A process that died after its last batch may have left the batch's files where they were.
-                self.finishing(true).after(&self.inbox, &range).await?;
-            }
-            self.taken.fold(&self.chain, listing).await?;
-            if let Some(queue) = &mut self.queue {
-                still_waiting(queue, &self.taken);
-            }
-        }
-        self.prepare(listing).await?;
-        if self.queue.is_none() {
-            self.queue = Some(self.inbox.list(self.engine, self.dataset, &self.taken).await?);
-        }
-        if self.queue.as_ref().is_none_or(VecDeque::is_empty) {
-            return Ok(Round::Idle);
-        }
-        match self.stage(key).await? {
-            Some(staged) => self.write(staged.record, staged.sweeps).await,
-            None if self.engine.stop.asked() => Ok(Round::Stopped),
-            None => Ok(Round::Idle),
+        match &mut self.intake {
+            Intake::Files(files) => files.next_batch(&mut self.work, listing, key).await,
+            Intake::Kafka(kafka) => kafka.next_batch(&mut self.work, listing, key).await,
         }
     }
+}
 
-    async fn last_range(&self, listing: &ChainListing, batch: BatchNumber) -> Result<Option<Range>> {
-        if batch.0 == 0 || !listing.records.contains_key(&batch) {
-            return Ok(None);
+/// Those that match, and the others.
+fn split<T>(all: VecDeque<T>, matches: impl Fn(&T) -> bool) -> (Vec<T>, VecDeque<T>) {
+    let (mut some, mut others) = (Vec::new(), VecDeque::new());
+    for one in all {
+        if matches(&one) {
+            some.push(one);
+        } else {
+            others.push_back(one);
         }
-        let above = BatchKey { batch, attempt: Attempt::MAX };
-        Ok(self.earlier_intent(listing, above).await?.and_then(|r| match r.body {
-            RecordBody::Intent(recorded) => Some(recorded.range),
-            RecordBody::Void => None,
-        }))
     }
+    (some, others)
 }
 
 /// Whether an error can come from nothing but another process having gone on with the chain.
@@ -343,9 +418,14 @@ fn may_be_overtaken(kind: Kind) -> bool {
     matches!(kind, Kind::NotFound | Kind::Conflict | Kind::Corrupt | Kind::Unavailable)
 }
 
-/// The lease of a dataset's ingest.
+/// The lease of the ingest of a dataset that reads files.
 pub(crate) fn lease_name(dataset: &Dataset) -> String {
     format!("{}.{}", Job::Ingest, dataset.name)
+}
+
+/// The lease of one shard of a dataset that reads Kafka.
+pub(crate) fn shard_lease_name(dataset: &Dataset, shard: Shard) -> String {
+    format!("{}.{}", lease_name(dataset), shard.0)
 }
 
 /// Adds one batch's outcome to a sum.

@@ -1,30 +1,45 @@
 //! Reads and stages the next batch, up to its record.
 
 use alluvium_core::{
-    BatchKey, BatchRecord, Error, FileCursor, FoundFile, Kind, RECORD_FORMAT, Range, RecordBody, Recorded, Result, TableSpec,
+    BatchKey, BatchRecord, DatePartitionCount, RECORD_FORMAT, Range, RecordBody, Recorded, Result, TableFiles, TableSpec,
 };
 use alluvium_lake::{StageSettings, Stager, Sweep};
-use tokio::runtime::Handle;
 
 use super::dead_letters::DeadLetters;
-use super::read::{Read, Reading};
-use super::run::Ingest;
+use super::read::{Feed, Read, Reading};
+use super::work::ChainWork;
 use crate::source::Decoder;
 
 /// How many finished files may wait to be put.
 const FILES_IN_FLIGHT: usize = 16;
 
-/// A batch that is staged and not recorded.
+/// What a feed gave, staged and not recorded.
 pub(super) struct Staged {
-    pub(super) record: BatchRecord,
+    pub(super) data: TableFiles,
+    pub(super) dead_letters: TableFiles,
+    pub(super) counts: Vec<DatePartitionCount>,
+    pub(super) staged_at_micros: i64,
     /// What takes the files away if the record is never written.
     pub(super) sweeps: Vec<Sweep>,
 }
 
-impl Ingest<'_> {
-    /// Reads and stages a batch; `None` if there was nothing to read, or the user asked to stop. What was staged of a batch
-    /// that will not be recorded is deleted.
-    pub(super) async fn stage(&mut self, key: BatchKey) -> Result<Option<Staged>> {
+impl Staged {
+    /// A batch without rows.
+    pub(super) fn nothing(staged_at_micros: i64) -> Self {
+        Self {
+            data: TableFiles::default(),
+            dead_letters: TableFiles::default(),
+            counts: Vec::new(),
+            staged_at_micros,
+            sweeps: Vec::new(),
+        }
+    }
+}
+
+impl ChainWork<'_> {
+    /// Stages what `feed` gives; `None` if the user asked to stop. What was staged of a batch that will not be recorded is
+    /// deleted.
+    pub(super) async fn stage(&self, key: BatchKey, feed: &mut dyn Feed) -> Result<Option<Staged>> {
         let spec = TableSpec::data(self.dataset);
         let staged_at_micros = self.engine.clock.now_micros();
         let settings = |org: Option<String>| StageSettings {
@@ -38,33 +53,31 @@ impl Ingest<'_> {
         let letters_spec = TableSpec::dead_letters();
         let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None));
         let sweeps = vec![rows.sweep(), letters.sweep()];
-        let read = self.read(key, staged_at_micros, rows, letters).await;
-        if let Ok(Some(recorded)) = read {
-            let record = BatchRecord {
-                format: RECORD_FORMAT,
-                chain: self.chain.chain().clone(),
-                batch: key.batch,
-                attempt: key.attempt,
-                body: RecordBody::Intent(Box::new(recorded)),
-            };
-            return Ok(Some(Staged { record, sweeps }));
+        let read = self.read(key, staged_at_micros, rows, letters, feed).await;
+        match read {
+            Ok(Some(staged)) => Ok(Some(Staged { sweeps, ..staged })),
+            failed => {
+                for sweep in sweeps {
+                    sweep.run().await;
+                }
+                failed
+            }
         }
-        for sweep in sweeps {
-            sweep.run().await;
-        }
-        read.map(|_| None)
     }
 
-    async fn read(&mut self, key: BatchKey, staged_at_micros: i64, rows: Stager, letters: Stager) -> Result<Option<Recorded>> {
+    async fn read(
+        &self,
+        key: BatchKey,
+        staged_at_micros: i64,
+        rows: Stager,
+        letters: Stager,
+        feed: &mut dyn Feed,
+    ) -> Result<Option<Staged>> {
         let mut refused = DeadLetters::new(letters, self.dataset.name.clone(), key, staged_at_micros, self.engine.memory_bytes);
-        let first_from: Option<FileCursor> = self.taken.partial.as_ref().and_then(|p| p.to);
-        let queue = self.queue.as_mut().ok_or_else(|| Error::new(Kind::Internal, "reading a batch before listing"))?;
         let decoder = Decoder::new(self.dataset);
-        let runtime = Handle::current();
-        let read: Read = tokio::task::block_in_place(|| {
+        let read = tokio::task::block_in_place(|| {
             Reading {
                 dataset: self.dataset,
-                inbox: &self.inbox,
                 decoder: &decoder,
                 rows: &rows,
                 refused: &mut refused,
@@ -72,20 +85,29 @@ impl Ingest<'_> {
                 staged_at_micros,
                 stop: &self.engine.stop,
                 observer: self.engine.observer.as_ref(),
-                runtime: &runtime,
             }
-            .read(queue, first_from)
+            .read(feed)
         })?;
-        if read.stopped || read.ranges.is_empty() {
+        if read == Read::Stopped {
             return Ok(None);
         }
         let letters = tokio::task::block_in_place(|| refused.into_stager())?;
         let (data, counts) = rows.finish().await?;
         let (dead_letters, _) = letters.finish().await?;
-        if let Some(unfinished) = read.ranges.last().filter(|r| r.to.is_some()) {
-            let file = FoundFile { path: unfinished.path.clone(), size: unfinished.size, stamp: unfinished.stamp };
-            queue.push_front(file);
-        }
-        Ok(Some(Recorded { range: Range::Files(read.ranges), data, dead_letters, counts, skipped: 0, staged_at_micros }))
+        Ok(Some(Staged { data, dead_letters, counts, staged_at_micros, sweeps: Vec::new() }))
+    }
+
+    /// The record of what was staged of a range.
+    pub(super) fn record_of(&self, key: BatchKey, range: Range, skipped: u64, staged: Staged) -> (BatchRecord, Vec<Sweep>) {
+        let Staged { data, dead_letters, counts, staged_at_micros, sweeps } = staged;
+        let recorded = Recorded { range, data, dead_letters, counts, skipped, staged_at_micros };
+        let record = BatchRecord {
+            format: RECORD_FORMAT,
+            chain: self.chain.chain().clone(),
+            batch: key.batch,
+            attempt: key.attempt,
+            body: RecordBody::Intent(Box::new(recorded)),
+        };
+        (record, sweeps)
     }
 }

@@ -6,15 +6,20 @@ use alluvium_core::{
 };
 use alluvium_lake::{ChainListing, ChainStore, RecordedRange};
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 
 /// Finished batches whose records are kept although a segment has their names.
 const RECORDS_KEPT: u64 = 64;
+/// Records that are read at a time.
+const RECORDS_AT_ONCE: usize = 8;
 
 /// The files taken by the batches up to one, and the rest of the last file if that batch ended within it.
 #[derive(Debug, Clone)]
 pub(super) struct Taken {
     pub(super) files: TakenFiles,
     pub(super) partial: Option<FileRange>,
+    /// The name that sorts last of those the newest batch took.
+    pub(super) newest_name: Option<String>,
     /// The batch up to which this is known; 0 before the first.
     pub(super) up_to: BatchNumber,
     /// The names since the last stored segment.
@@ -29,6 +34,7 @@ impl Taken {
         Self {
             files: TakenFiles::new(),
             partial: None,
+            newest_name: None,
             up_to: BatchNumber(0),
             names_since_segment: 0,
             segments: Vec::new(),
@@ -53,15 +59,26 @@ impl Taken {
             }
             self.loaded = true;
         }
-        for batch in from.0 + 1..=newest.0 {
-            let recorded = range_of(chain, listing, BatchNumber(batch)).await?;
-            self.note(&recorded);
+        let reads = (from.0 + 1..=newest.0).map(|batch| range_of(chain, listing, BatchNumber(batch)));
+        let mut recorded = stream::iter(reads).buffered(RECORDS_AT_ONCE);
+        let mut last = None;
+        while let Some(next) = recorded.next().await {
+            let next = next?;
+            self.note(&next);
+            last = Some(next.range);
         }
         if newest > self.up_to {
-            self.partial = match range_of(chain, listing, newest).await?.range {
-                Range::Files(files) => files.into_iter().next_back().filter(|f| f.to.is_some()),
-                Range::DeadLetters { .. } => None,
+            let range = match last {
+                Some(range) => range,
+                None => range_of(chain, listing, newest).await?.range,
             };
+            let files = match range {
+                Range::Files(files) => files,
+                Range::DeadLetters { .. } => Vec::new(),
+                Range::Kafka(_) => return Err(reads_kafka(chain)),
+            };
+            self.newest_name = files.iter().map(|f| &f.path).max().cloned();
+            self.partial = files.into_iter().next_back().filter(|f| f.to.is_some());
             self.up_to = newest;
         }
         Ok(())
@@ -122,6 +139,15 @@ impl Taken {
         }
         Ok(())
     }
+}
+
+/// A chain goes on with the source it began with.
+fn reads_kafka(chain: &ChainStore) -> Error {
+    Error::new(
+        Kind::Conflict,
+        format!("dataset {}: its batches so far were read from Kafka, and the project file says files", chain.chain().dataset),
+    )
+    .hint("a dataset keeps its kind of source: give the files a dataset of their own")
 }
 
 /// What some attempt at the batch recorded; all attempts have the same range.

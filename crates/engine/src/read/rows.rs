@@ -1,4 +1,4 @@
-//! Rows of a query as bytes: a table for people, JSON lines, CSV or one Parquet file.
+//! Rows as bytes: a table for people, JSON lines, CSV, one Parquet file or an Arrow IPC stream.
 //!
 //! Rows go out as they come; nothing is held back but what a format needs (a row group of Parquet). The forms of values are in
 //! `docs/guide/query.md`.
@@ -7,6 +7,8 @@ use std::io::{self, Write};
 
 use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::ipc::writer::StreamWriter;
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 
@@ -26,6 +28,8 @@ pub enum RowFormat {
     Csv,
     /// One Parquet file.
     Parquet,
+    /// One stream of Arrow's IPC format.
+    Arrow,
 }
 
 /// Writes rows in one format.
@@ -40,6 +44,7 @@ enum Encoder<W: Write + Send> {
     Json { to: W, names: Vec<String> },
     Csv { to: W, begun: bool },
     Parquet(Box<ArrowWriter<W>>),
+    Arrow(Box<StreamWriter<W>>),
 }
 
 impl<W: Write + Send> RowWriter<W> {
@@ -49,7 +54,7 @@ impl<W: Write + Send> RowWriter<W> {
     /// What `to` returned; [`io::ErrorKind::InvalidInput`] if two columns have one name, which readers of JSON and Parquet take
     /// for one; [`io::ErrorKind::Other`] if Parquet has no such columns.
     pub fn new(format: RowFormat, schema: SchemaRef, to: W) -> io::Result<Self> {
-        if matches!(format, RowFormat::Json | RowFormat::Parquet)
+        if matches!(format, RowFormat::Json | RowFormat::Parquet | RowFormat::Arrow)
             && let Some(name) = name_given_twice(&schema)
         {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("two columns are named {name}")));
@@ -68,6 +73,7 @@ impl<W: Write + Send> RowWriter<W> {
             RowFormat::Parquet => {
                 Encoder::Parquet(Box::new(ArrowWriter::try_new(to, schema.clone(), None).map_err(io_of_parquet)?))
             }
+            RowFormat::Arrow => Encoder::Arrow(Box::new(StreamWriter::try_new(to, &schema).map_err(io_of_arrow)?)),
         };
         Ok(Self { schema, to, text: String::new() })
     }
@@ -96,6 +102,7 @@ impl<W: Write + Send> RowWriter<W> {
                 to.write_all(text.as_bytes())
             }
             Encoder::Parquet(writer) => writer.write(rows).map_err(io_of_parquet),
+            Encoder::Arrow(writer) => writer.write(rows).map_err(io_of_arrow),
         }
     }
 
@@ -112,6 +119,8 @@ impl<W: Write + Send> RowWriter<W> {
         match self.to {
             Encoder::Table { mut to, .. } | Encoder::Json { mut to, .. } | Encoder::Csv { mut to, .. } => to.flush(),
             Encoder::Parquet(writer) => writer.into_inner().map_err(io_of_parquet)?.flush(),
+            // Ends the stream before it gives back what it wrote to.
+            Encoder::Arrow(writer) => writer.into_inner().map_err(io_of_arrow)?.flush(),
         }
     }
 }
@@ -127,6 +136,13 @@ fn io_of_parquet(error: ParquetError) -> io::Error {
             Ok(e) => *e,
             Err(e) => io::Error::other(e),
         },
+        e => io::Error::other(e),
+    }
+}
+
+fn io_of_arrow(error: ArrowError) -> io::Error {
+    match error {
+        ArrowError::IoError(_, e) => e,
         e => io::Error::other(e),
     }
 }

@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchOutcome, ChainId, Dataset, DatasetName, Error, Incarnation, Job, Kind, Result, Shard, TableName,
-    parse_data_file,
+    BatchKey, BatchNumber, BatchOutcome, ChainId, Dataset, DatasetName, Error, Incarnation, Job, Kind, Result, Shard, Source,
+    TableName, parse_data_file,
 };
-use alluvium_lake::ChainStore;
+use alluvium_lake::{ChainStore, source_shards};
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 
+use super::changes::ConsumerStatus;
 use crate::engine::Engine;
 use crate::ingest::SourcePosition;
 use crate::source::push_time;
@@ -31,6 +32,8 @@ pub struct Status {
     pub used: bool,
     /// The datasets, in the order of the project file.
     pub datasets: Vec<DatasetStatus>,
+    /// The named readers of changes.
+    pub consumers: Result<Vec<ConsumerStatus>>,
 }
 
 /// One dataset.
@@ -110,15 +113,25 @@ impl Engine {
             storage: self.project.storage.clone(),
             used: incarnation.is_some(),
             datasets,
+            consumers: self.consumers().await,
         })
     }
 
     async fn chains(&self, incarnation: &Incarnation, dataset: &Dataset) -> Result<Vec<ChainStatus>> {
         let mut chains = Vec::new();
-        for shard in [Shard::WHOLE, Shard::REPLAY] {
+        for shard in self.shards(dataset).await? {
             chains.extend(chain_status(&self.chain(incarnation, Job::Ingest, dataset, shard)).await?);
         }
         Ok(chains)
+    }
+
+    /// The shards of a dataset's ingest, the replay of dead letters included.
+    pub(crate) async fn shards(&self, dataset: &Dataset) -> Result<Vec<Shard>> {
+        let cut = match &dataset.source {
+            Source::Files(_) => None,
+            Source::Kafka(_) => source_shards(&self.store, &self.resolver, &dataset.name).await?,
+        };
+        Ok((0..cut.map_or(1, |cut| cut.shards)).map(Shard).chain([Shard::REPLAY]).collect())
     }
 
     /// How many refused records of each dataset are dead letters now.

@@ -2,9 +2,12 @@
 
 mod decode;
 mod files;
+mod kafka;
 mod split;
 
 pub use decode::{Decoded, Decoder, Refused, decoded_schema};
-pub(crate) use decode::{push_json, push_json_string, push_plain, push_time};
-pub use files::{FileSet, ListingNotes, Opened, OpenedFile, Removal, UnusableName};
+pub(crate) use decode::{around_of, push_json, push_json_string, push_plain, push_time};
+pub use files::{FileSet, ListingNotes, Opened, OpenedFile, RangedFile, RangedReader, Removal, UnusableName};
+pub(crate) use kafka::Messages;
+pub use kafka::{Broker, Polled, RdBroker, Reader, ReaderSettings, Record, TopicFacts, Watermarks};
 pub use split::{Chunk, FileFault, Input, MAX_RECORD_BYTES, Splitter};

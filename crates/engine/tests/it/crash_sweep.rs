@@ -7,8 +7,9 @@ use std::sync::Arc;
 use alluvium_core::Durability;
 use alluvium_engine::Mode;
 use alluvium_lake::Store;
-use alluvium_testkit::{Fault, FaultStore, Lab, Landed};
+use alluvium_testkit::{Fault, FaultStore, Lab, Landed, StoreKind, TestStore};
 use object_store::ObjectStore;
+use object_store::prefix::PrefixStore;
 
 use crate::common::{file, ingest, landed, memory, settle, yaml};
 
@@ -47,8 +48,11 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 async fn one(after: &str, fault: Fault, wanted: &Landed) {
+    one_on(memory(), after, fault, wanted).await;
+}
+
+async fn one_on(store: Arc<dyn ObjectStore>, after: &str, fault: Fault, wanted: &Landed) {
     let (dir, lab) = lab(after);
-    let store = memory();
     let faulty = FaultStore::new(store.clone()).counting_deletes().with_fault(fault);
     let outcome = ingest(&lab.engine(&Store::over(Arc::new(faulty.clone()))), Mode::UntilIdle).await;
     if let Fault::ErrorAfterSuccess(_) = fault {
@@ -88,6 +92,32 @@ async fn store_dying_at_any_put_of_a_source_that_is_kept_lands_every_record_once
 #[tokio::test(flavor = "multi_thread")]
 async fn store_dying_at_any_put_of_a_source_that_is_moved_lands_every_record_once_and_moves_every_file() {
     sweep("move:./taken").await;
+}
+
+/// A sweep over a real server of an object store: every seventh put, because each case takes a hundred requests and more.
+async fn reduced_sweep(kind: StoreKind) {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = TestStore::start(kind, directory.path()) else { return };
+    let (wanted, puts) = clean("keep").await;
+    for (case, n) in (1..puts).step_by(7).enumerate() {
+        let faults = [Fault::DieBefore(n), Fault::DieAfter(n + 2), Fault::ErrorAfterSuccess(n + 4)];
+        for (i, fault) in faults.into_iter().enumerate() {
+            if matches!(fault, Fault::DieBefore(n) | Fault::DieAfter(n) | Fault::ErrorAfterSuccess(n) if n < puts) {
+                let place = Arc::new(PrefixStore::new(server.whole(), format!("{case}-{i}")));
+                one_on(place, "keep", fault, &wanted).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_dying_at_some_puts_lands_every_record_once() {
+    reduced_sweep(StoreKind::S3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn azure_dying_at_some_puts_lands_every_record_once() {
+    reduced_sweep(StoreKind::Azure).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@
 mod common;
 mod concurrent;
 mod crash_sweep;
+mod kafka;
 mod pitfalls;
 mod races;
 mod replay;

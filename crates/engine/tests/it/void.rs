@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchRecord, ChainId, Incarnation, Job, Namespace, RECORD_FORMAT, RecordBody, Resolver,
-    Shard, TxnVersion,
+    Attempt, BatchKey, BatchNumber, BatchRecord, ChainId, Job, Kind, Namespace, RECORD_FORMAT, RecordBody, Resolver, Shard,
+    TxnVersion, app_id,
 };
 use alluvium_engine::Mode;
-use alluvium_lake::{ChainStore, Store, open_or_create_namespace};
+use alluvium_lake::{ChainStore, Commit, DeltaLog, Published, Store, open_or_create_namespace};
 use alluvium_testkit::{DatasetCheck, Lab, PauseStore, Step};
 use futures::FutureExt;
 use object_store::ObjectStore;
@@ -92,24 +92,69 @@ async fn void_written_after_staging_makes_the_same_process_stage_again_and_land_
     }
 }
 
-/// A process of a namespace that was deleted and made again wakes, and writes its record.
+/// A process of a namespace that was deleted and made again wakes, and writes its record, its mark and its commit.
 #[tokio::test(flavor = "multi_thread")]
-async fn record_of_a_former_incarnation_is_not_published() {
+async fn what_a_former_incarnation_writes_late_is_not_looked_at_and_it_cannot_commit() {
     let (_dir, former_lab) = lab();
     let former_store = memory();
     let summary = ingest(&former_lab.engine(&Store::over(former_store.clone())), Mode::Once).await.unwrap();
     assert_eq!(summary.batches, 1);
     let key = BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST };
-    let former = chain(&former_lab, &former_store).await.record(key).await.unwrap().unwrap();
+    let former_chain = chain(&former_lab, &former_store).await;
+    let former = former_chain.record(key).await.unwrap().unwrap();
+    let mark = former_chain.done_mark(key.batch).await.unwrap().unwrap();
 
     let (_dir, lab) = lab();
-    let store = memory();
-    let chain = chain(&lab, &store).await;
-    assert_ne!(former.chain.incarnation, Incarnation(String::new()));
+    let memory = memory();
+    let chain = chain(&lab, &memory).await;
     assert_ne!(former.chain, *chain.chain());
-    let old_owner =
-        ChainStore::new(&Store::over(store.clone()), &Resolver::new(Namespace::parse("default").unwrap()), former.chain.clone());
+    let store = Store::over(memory.clone());
+    let old_owner = ChainStore::new(&store, &Resolver::new(Namespace::parse("default").unwrap()), former.chain.clone());
     let _created = old_owner.write(&former).await.unwrap();
+    old_owner.mark_done(&mark).await.unwrap();
+    run(&lab, &memory).await;
+    let RecordBody::Intent(recorded) = &former.body else { panic!("an intent") };
+    let commit = Commit {
+        app_id: &app_id(&former.chain),
+        incarnation: &former.chain.incarnation,
+        key,
+        adds: &recorded.data.adds,
+        removes: &[],
+        decides: true,
+        resumed: false,
+        now_ms: 0,
+    };
+    let refused = DeltaLog::new(&store, "default/edit".into()).publish(&commit).await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::Fenced, "{refused}");
+    settle(&lab, &memory, &FILES).await;
+}
+
+/// Another program replaced the log by one without our transactions, with the files of a batch that is then resumed.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_are_live_already_are_not_added_again_by_a_resumed_batch() {
+    let (_dir, lab) = lab();
+    let store = memory();
     run(&lab, &store).await;
-    settle(&lab, &store, &FILES).await;
+    let chain = chain(&lab, &store).await;
+    let newest = chain.listing().await.unwrap().newest().unwrap();
+    let record = chain.record(newest).await.unwrap().unwrap();
+    let RecordBody::Intent(recorded) = &record.body else { panic!("an intent") };
+    let app = "alluvium/that-another-program-dropped";
+    let log = DeltaLog::new(&Store::over(store.clone()), "default/edit".into());
+    let before = log.live_files(None).await.unwrap().len();
+    let commit = Commit {
+        app_id: app,
+        incarnation: &chain.chain().incarnation,
+        key: BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST },
+        adds: &recorded.data.adds,
+        removes: &[],
+        decides: true,
+        resumed: true,
+        now_ms: 0,
+    };
+    let Published::Committed { version } = log.publish(&commit).await.unwrap() else { panic!("committed") };
+    assert_eq!(log.live_files(None).await.unwrap().len(), before);
+    let entries = DatasetCheck::new(&store, "default", "edit", "org").table("edit").log().await.unwrap();
+    let entry = &entries[usize::try_from(version).unwrap()];
+    assert_eq!((entry.adds.len(), &entry.txns), (0, &vec![(app.to_owned(), 1024)]));
 }

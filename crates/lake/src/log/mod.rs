@@ -1,13 +1,17 @@
 //! The Delta log of one table: what it says, and how a commit gets into it.
 
 mod actions;
+mod changes;
 mod create;
 mod files;
+mod known;
 mod publish;
 mod state;
 mod table;
 
+pub use changes::{ChangedFile, DeletedRows, Standing, VersionChanges};
 pub use files::LiveFile;
+pub(crate) use known::KnownStates;
 pub use publish::{Commit, Published};
 pub use state::TableState;
 pub use table::DeltaLog;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use alluvium_core::{AddedFile, BatchKey, Error, Kind, Result, TxnVersion};
+use alluvium_core::{AddedFile, BatchKey, Error, Incarnation, Kind, Result, TxnVersion};
 use bytes::Bytes;
 use serde_json::json;
 
@@ -22,6 +22,8 @@ const CHECKPOINT_INTERVAL: u64 = 100;
 pub struct Commit<'a> {
     /// The chain's application id.
     pub app_id: &'a str,
+    /// The life of the namespace that the chain and the table belong to.
+    pub incarnation: &'a Incarnation,
     /// The batch and attempt.
     pub key: BatchKey,
     /// Files to add.
@@ -30,6 +32,8 @@ pub struct Commit<'a> {
     pub removes: &'a [String],
     /// Whether this is the chain's deciding table, where every batch commits, so that none may be missing before this one.
     pub decides: bool,
+    /// Whether somebody may have tried before: then files that are live already count as carried, and are not added again.
+    pub resumed: bool,
     /// The time to write into the log, in milliseconds since 1970.
     pub now_ms: i64,
 }
@@ -65,36 +69,47 @@ impl DeltaLog {
     /// repeated, by this or any other process.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if there is no table, [`Kind::Corrupt`] if the log lacks the batch before this one,
+    /// [`Kind::NotFound`] if there is no table, [`Kind::Fenced`] if it is another incarnation's, [`Kind::Corrupt`] if the log
+    /// lacks the batch before this one,
     /// [`Kind::Unsupported`] if the table was upgraded, [`Kind::Unavailable`] if the store failed or every race was lost.
     ///
     /// # Cancel safety
     /// Cancelled anywhere, the batch is in the log once or not at all; publish it again.
     pub async fn publish(&self, commit: &Commit<'_>) -> Result<Published> {
         let table = self.root().to_string();
-        let mut state = self.existing_state(commit.app_id).await?;
+        let mut state = match self.known_state(commit.app_id) {
+            // What this process saw last may be old, so nothing is concluded from it but what to try first.
+            Some(known) if matches!(settled(&known, commit, &table), Ok(None)) && known.check_protocol(&table).is_ok() => known,
+            _ => self.existing_state(commit.app_id).await?,
+        };
         for round in 0..MAX_TRIES {
             if let Some(settled) = settled(&state, commit, &table)? {
                 return Ok(settled);
             }
             state.check_protocol(&table)?;
+            state.check_incarnation(commit.incarnation, &table)?;
             if let Some(missing) = self.first_not_live(commit.removes, state.version).await? {
                 return Ok(Published::Refused { missing });
             }
             let target = state.version + 1;
-            let put = self.store().put_new(&self.entry_path(target), commit_bytes(commit)).await?;
-            // Whatever the answer: what counts is what a fresh listing shows from this version on.
-            let names = self.names(Some(state.version)).await?;
-            let seen: Vec<u64> = names.iter().filter_map(|name| entry_version(name)).collect();
-            if put == PutNew::Created && seen == [target] && names.len() == 1 {
+            let adds = self.not_carried(commit, state.version).await?;
+            let put = self.store().put_new(&self.entry_path(target), commit_bytes(commit, &adds)).await?;
+            // Whatever the answer: what counts is what a fresh listing shows from the version on that was committed onto.
+            let after = self.after(state.version).await?;
+            let seen: Vec<u64> = after.names.iter().filter_map(|name| entry_version(name)).collect();
+            if put == PutNew::Created && after.base_stands && seen == [target] && after.names.len() == 1 {
+                state.version = target;
+                state.txn = Some(TxnVersion::from(commit.key).0);
+                self.remember(&state);
                 self.checkpoint_if_due(target).await;
                 return Ok(Published::Committed { version: target });
             }
-            state = if put == PutNew::Exists && contiguous(&seen, target) {
+            state = if put == PutNew::Exists && after.base_stands && contiguous(&seen, target) {
                 self.advanced(state, &seen).await?
             } else {
-                // Our name is there and others too (a checkpoint is enough: cleanup may have left nothing else), or it is not:
-                // only a read from the newest checkpoint tells whether the name was free because it had been cleaned up.
+                // Our name is there and others too (a checkpoint is enough: cleanup may have left nothing else), or it is not, or the
+                // version below it is gone: only a read from the newest checkpoint tells whether the name was free because it had
+                // been cleaned up.
                 let fresh = self.existing_state(commit.app_id).await?;
                 if fresh.txn() == Some(TxnVersion::from(commit.key)) && put == PutNew::Created {
                     // Another process may have published the same record, and ours stand where nobody sees it.
@@ -125,6 +140,18 @@ impl DeltaLog {
             .hint("log entries were removed before their batch was finished; restore them from a backup"))
     }
 
+    /// What belongs to versions above `version`, and whether that one still stands there, as an entry or a checkpoint.
+    async fn after(&self, version: u64) -> Result<After> {
+        let mut names = self.names(version.checked_sub(1)).await?;
+        let base = format!("{version:020}");
+        let base_stands = names
+            .iter()
+            .filter_map(|name| name.strip_prefix(&base))
+            .any(|rest| rest == ".json" || rest.starts_with(".checkpoint"));
+        names.retain(|name| name[..base.len()] > base[..]);
+        Ok(After { base_stands, names })
+    }
+
     /// The state of a table that must be there.
     async fn existing_state(&self, app_id: &str) -> Result<TableState> {
         self.state(app_id).await?.ok_or_else(|| {
@@ -148,6 +175,15 @@ impl DeltaLog {
         Ok(removes.iter().find(|r| !live.contains(*r)).cloned())
     }
 
+    /// The files that the commit still has to add: an add of a path that is live already means carried.
+    async fn not_carried<'a>(&self, commit: &Commit<'a>, version: u64) -> Result<Vec<&'a AddedFile>> {
+        if !commit.resumed || commit.adds.is_empty() {
+            return Ok(commit.adds.iter().collect());
+        }
+        let live: HashSet<String> = self.live_files(Some(version)).await?.into_iter().map(|f| f.path).collect();
+        Ok(commit.adds.iter().filter(|add| !live.contains(&add.path)).collect())
+    }
+
     async fn checkpoint_if_due(&self, version: u64) {
         if !version.is_multiple_of(CHECKPOINT_INTERVAL) {
             return;
@@ -156,6 +192,13 @@ impl DeltaLog {
             tracing::warn!(table = %self.root(), version, error = %error.chain_text(), "could not write a checkpoint; the log is longer to read, nothing is lost");
         }
     }
+}
+
+/// A listing of a log from one version on.
+struct After {
+    base_stands: bool,
+    /// What belongs to later versions.
+    names: Vec<String>,
 }
 
 /// What the state already settles about a batch. Settled is `>=`, never `==`.
@@ -179,7 +222,7 @@ fn settled(state: &TableState, commit: &Commit<'_>, table: &str) -> Result<Optio
     }
 }
 
-fn commit_bytes(commit: &Commit<'_>) -> Bytes {
+fn commit_bytes(commit: &Commit<'_>, adds: &[&AddedFile]) -> Bytes {
     let blind_append = commit.removes.is_empty();
     let id = uuid::Uuid::new_v4().to_string();
     let mut text = CommitText::new(commit.now_ms, "WRITE", json!({ "mode": "Append" }), blind_append, &id);
@@ -187,7 +230,7 @@ fn commit_bytes(commit: &Commit<'_>) -> Bytes {
     for path in commit.removes {
         text.remove(path, commit.now_ms);
     }
-    for file in commit.adds {
+    for file in adds {
         text.add(file);
     }
     text.into_bytes()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use alluvium_core::{Column, Error, Kind, Result, TableSpec, TxnVersion};
+use alluvium_core::{Column, Error, Incarnation, Kind, Result, TableSpec, TxnVersion};
 use delta_kernel::snapshot::Snapshot;
 use serde_json::Value;
 
@@ -87,6 +87,15 @@ impl TableState {
         Ok(())
     }
 
+    /// Whether the table was made in that life of the namespace.
+    pub(super) fn check_incarnation(&self, incarnation: &Incarnation, table: &str) -> Result<()> {
+        if self.property("incarnation") == Some(&incarnation.0) {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Fenced, format!("table {table} is not the one this process began with"))
+            .hint("the namespace was deleted and made again meanwhile, or the table replaced: run again"))
+    }
+
     /// The columns as the log has them: name, Delta's JSON of the type, nullable.
     pub(super) fn stored_columns(&self, table: &str) -> Result<Vec<StoredColumn>> {
         let corrupt = || Error::new(Kind::Corrupt, format!("the schema in the log of table {table} cannot be read"));
@@ -137,21 +146,25 @@ impl DeltaLog {
     /// [`Kind::Corrupt`] if the log is cut or unreadable, [`Kind::Unsupported`] if its protocol is newer than we read,
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn state(&self, app_id: &str) -> Result<Option<TableState>> {
-        if !self.exists().await? {
-            return Ok(None);
-        }
-        let (engine, url, app) = (self.engine(), self.url(), app_id.to_owned());
+        self.forget(app_id);
+        let (engine, url, app) = (self.for_one_look().engine(), self.url(), app_id.to_owned());
         let read = tokio::task::spawn_blocking(move || {
             let snapshot = Snapshot::builder_for(url).build(engine.as_ref())?;
             let txn = snapshot.get_app_id_version(&app, engine.as_ref())?;
             Ok::<_, delta_kernel::Error>((snapshot, txn))
         });
-        let (snapshot, txn) = read
-            .await
-            .map_err(|e| Error::new(Kind::Internal, format!("reading the log of table {}", self.root())).source(e))?
-            .map_err(|e| self.kernel_error(e))?;
+        let read =
+            read.await.map_err(|e| Error::new(Kind::Internal, format!("reading the log of table {}", self.root())).source(e))?;
+        let (snapshot, txn) = match read {
+            Ok(read) => read,
+            // That there is no log at all is told from a log that cannot be read by looking.
+            Err(_) if !self.exists().await? => return Ok(None),
+            Err(e) => return Err(self.kernel_error(e)),
+        };
         let (metadata, protocol) = self.identity(&snapshot)?;
-        Ok(Some(TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn }))
+        let state = TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn };
+        self.remember(&state);
+        Ok(Some(state))
     }
 
     fn identity(&self, snapshot: &Arc<Snapshot>) -> Result<(Metadata, Protocol)> {

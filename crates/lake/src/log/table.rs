@@ -12,6 +12,7 @@ use object_store::prefix::PrefixStore;
 use url::Url;
 
 use super::actions::{self, CommitActions};
+use super::state::TableState;
 use crate::store::Store;
 use crate::unescape::UnescapedLog;
 
@@ -33,7 +34,16 @@ impl DeltaLog {
     /// The log of the table in directory `root` of the store, which need not exist yet.
     #[must_use]
     pub fn new(store: &Store, root: Path) -> Self {
-        let whole: Arc<dyn object_store::ObjectStore> = Arc::new(UnescapedLog::new(store.object_store()));
+        Self::read_through(store, root, UnescapedLog::new(store.object_store()))
+    }
+
+    /// The same log, for one look at it.
+    pub(super) fn for_one_look(&self) -> Self {
+        Self::read_through(&self.store, self.root.clone(), UnescapedLog::for_one_look(self.store.object_store()))
+    }
+
+    fn read_through(store: &Store, root: Path, view: UnescapedLog) -> Self {
+        let whole: Arc<dyn object_store::ObjectStore> = Arc::new(view);
         let prefixed = Arc::new(PrefixStore::new(whole.clone(), root.clone()));
         let reader = default_logstore(prefixed, whole, &table_url(&root), &StorageConfig::default());
         Self { store: store.clone(), root, reader }
@@ -57,11 +67,11 @@ impl DeltaLog {
         self.reader.clone()
     }
 
-    pub(super) fn engine(&self) -> Arc<dyn Engine> {
+    pub(crate) fn engine(&self) -> Arc<dyn Engine> {
         self.reader.engine(None)
     }
 
-    pub(super) fn url(&self) -> Url {
+    pub(crate) fn url(&self) -> Url {
         table_url(&self.root)
     }
 
@@ -85,7 +95,20 @@ impl DeltaLog {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn exists(&self) -> Result<bool> {
-        Ok(!self.store.list(&self.root.clone().join("_delta_log"), None).await?.is_empty())
+        self.store.has_any(&self.root.clone().join("_delta_log")).await
+    }
+
+    /// The state this process saw last, which may be old.
+    pub(super) fn known_state(&self, app_id: &str) -> Option<TableState> {
+        self.store.known_states().get(&self.root, app_id)
+    }
+
+    pub(super) fn remember(&self, state: &TableState) {
+        self.store.known_states().remember(&self.root, state);
+    }
+
+    pub(super) fn forget(&self, app_id: &str) {
+        self.store.known_states().forget(&self.root, app_id);
     }
 
     pub(super) async fn read_entry(&self, version: u64) -> Result<Option<Bytes>> {

@@ -48,12 +48,10 @@ impl Sweep {
     /// Deletes the files, as far as the store lets; what stays is left to vacuum. Only for an attempt whose record this process
     /// did not try to write, or found taken by another's.
     pub async fn run(self) {
-        for seq in 0..self.next_file.load(Ordering::Relaxed) {
-            let name = data_file(&self.settings.chain, self.settings.key, &self.writer, seq);
-            if let Err(error) = self.log.store().delete(&self.log.data_path(&name)).await {
-                tracing::debug!(file = name, error = %error.chain_text(), "could not delete a staged file");
-                return;
-            }
+        let name = |seq| data_file(&self.settings.chain, self.settings.key, &self.writer, seq);
+        let paths = (0..self.next_file.load(Ordering::Relaxed)).map(|seq| self.log.data_path(&name(seq))).collect();
+        if let Err(error) = self.log.store().delete_all(paths).await {
+            tracing::debug!(error = %error.chain_text(), "could not delete the staged files of an attempt");
         }
     }
 }
@@ -190,7 +188,7 @@ impl Stager {
         let (store, path) = (self.log.store().clone(), self.log.data_path(&added.path));
         let put = self.runtime.spawn(async move {
             let _permit = permit;
-            match store.stage(&path, file.bytes).await? {
+            match store.stage_own(&path, file.bytes).await? {
                 PutNew::Created => Ok(added),
                 PutNew::Exists => {
                     Err(Error::new(Kind::Internal, format!("staging {path}: a file of that name is there already")))

@@ -1,6 +1,6 @@
 //! A table whose log these tests write to.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use alluvium_core::{AddedFile, Attempt, BatchKey, BatchNumber, Incarnation, TableSpec};
 use alluvium_lake::{Commit, DeltaLog, Published, Store};
@@ -9,6 +9,7 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 
 pub const TABLE: &str = "default/notifications";
+pub static LIFE: LazyLock<Incarnation> = LazyLock::new(|| Incarnation("i".to_owned()));
 
 pub fn log(store: &Arc<dyn ObjectStore>) -> DeltaLog {
     DeltaLog::new(&Store::over(store.clone()), Path::from(TABLE))
@@ -16,7 +17,7 @@ pub fn log(store: &Arc<dyn ObjectStore>) -> DeltaLog {
 
 pub async fn create(store: &Arc<dyn ObjectStore>) -> DeltaLog {
     let log = log(store);
-    log.ensure(&TableSpec::notifications(), &Incarnation("i".to_owned()), "app", 0).await.unwrap();
+    log.ensure(&TableSpec::notifications(), &LIFE, "app", 0).await.unwrap();
     log
 }
 
@@ -39,8 +40,12 @@ pub fn file(name: &str) -> AddedFile {
 /// Publishes a batch of the application with one file that is named after it.
 pub async fn publish(log: &DeltaLog, app_id: &str, batch: u64) -> alluvium_core::Result<Published> {
     let adds = [file(&format!("{app_id}-{batch}"))];
-    let commit = Commit { app_id, key: key(batch), adds: &adds, removes: &[], decides: false, now_ms: 0 };
-    log.publish(&commit).await
+    log.publish(&commit(app_id, batch, &adds, &[])).await
+}
+
+/// A batch of a table that follows.
+pub fn commit<'a>(app_id: &'a str, batch: u64, adds: &'a [AddedFile], removes: &'a [String]) -> Commit<'a> {
+    Commit { app_id, incarnation: &LIFE, key: key(batch), adds, removes, decides: false, resumed: false, now_ms: 0 }
 }
 
 /// How often a batch's file is live, by the log entries alone.

@@ -5,5 +5,6 @@
 mod checkpoint;
 mod cleanup;
 mod common;
+mod known;
 mod local_disk;
 mod pitfalls;

@@ -8,7 +8,7 @@ use alluvium_testkit::{Fault, FaultStore};
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 
-use crate::common::{create, file, key, live, log, publish};
+use crate::common::{commit, create, file, key, live, log, publish};
 
 async fn table() -> Arc<dyn ObjectStore> {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
@@ -47,14 +47,8 @@ async fn iceberg_17551_owner_that_is_overtaken_is_fenced_by_the_commit_itself() 
 async fn iceberg_17340_same_files_under_another_attempt_are_not_added_again() {
     let store = table().await;
     let adds = [file("shared")];
-    let commit = |attempt| Commit {
-        app_id: "app",
-        key: BatchKey { attempt: Attempt(attempt), ..key(1) },
-        adds: &adds,
-        removes: &[],
-        decides: true,
-        now_ms: 0,
-    };
+    let commit =
+        |attempt| Commit { key: BatchKey { attempt: Attempt(attempt), ..key(1) }, decides: true, ..commit("app", 1, &adds, &[]) };
     assert_eq!(log(&store).publish(&commit(0)).await.unwrap(), Published::Committed { version: 1 });
     assert_eq!(log(&store).publish(&commit(1)).await.unwrap(), Published::AlreadyPublished { key: key(1) });
     assert_eq!(live(&store).await, ["shared.parquet"]);
@@ -64,7 +58,7 @@ async fn iceberg_17340_same_files_under_another_attempt_are_not_added_again() {
 async fn iceberg_10431_batch_after_one_that_never_came_is_refused_where_batches_are_decided() {
     let store = table().await;
     let adds = [file("later")];
-    let commit = Commit { app_id: "app", key: key(2), adds: &adds, removes: &[], decides: true, now_ms: 0 };
+    let commit = Commit { decides: true, ..commit("app", 2, &adds, &[]) };
     assert_eq!(log(&store).publish(&commit).await.unwrap_err().kind(), alluvium_core::Kind::Corrupt);
     assert_eq!(live(&store).await, [""; 0]);
 }
@@ -74,7 +68,7 @@ async fn commit_that_removes_a_file_no_longer_live_is_refused() {
     let store = table().await;
     let _committed = publish(&log(&store), "app", 1).await.unwrap();
     let removes = ["app-1.parquet".to_owned()];
-    let commit = |app_id| Commit { app_id, key: key(1), adds: &[], removes: &removes, decides: false, now_ms: 0 };
+    let commit = |app_id| commit(app_id, 1, &[], &removes);
     assert_eq!(log(&store).publish(&commit("one")).await.unwrap(), Published::Committed { version: 2 });
     let outcome = log(&store).publish(&commit("two")).await.unwrap();
     assert_eq!(outcome, Published::Refused { missing: "app-1.parquet".to_owned() });

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod changes;
 mod query;
 mod refusals;
 mod status;

@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::{Tiny, objects};
+use crate::site::only_entry;
 
 fn status(tiny: &Tiny) -> Vec<Value> {
     let said = tiny.run(&["status", "--output", "json"]);
@@ -64,7 +65,8 @@ fn status_after_a_batch_tells_its_counts_and_what_waits() {
 #[test]
 fn status_tells_of_a_batch_that_waits_to_be_resumed() {
     let tiny = Tiny::with_edits();
-    let mark = tiny.path("lake/default/_alluvium/chains/ingest/edit/0/00000000000000000001.done.json");
+    let chains = only_entry(&tiny.path("lake/default/_alluvium/chains"));
+    let mark = chains.join("ingest/edit/0/00000000000000000001.done.json");
     fs::remove_file(mark).unwrap();
     let chain = status(&tiny)[2].clone();
     assert_eq!(

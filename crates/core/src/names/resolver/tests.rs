@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::chain::{Attempt, Incarnation};
+use crate::chain::{Attempt, Incarnation, Shard};
 use crate::names::tests_support::{any_chain, any_dataset, any_job, any_key};
 
 fn namespace(text: &str) -> Namespace {
@@ -28,14 +28,16 @@ fn every_name_is_spelled_as_documented() {
         (names.deleting_mark(), "dev/_alluvium/deleting.json"),
         (names.table(&TableName::DEAD_LETTERS), "dev/dead_letters"),
         (names.table(&TableName::from(&DatasetName("edit".into()))), "dev/edit"),
-        (names.chain_dir(Job::Ingest, &DatasetName("edit".into()), Shard(0)), "dev/_alluvium/chains/ingest/edit/0"),
-        (names.record(&chain(), key), "dev/_alluvium/chains/ingest/edit/0/00000000000000000012.0003.json"),
-        (names.done_mark(&chain(), key.batch), "dev/_alluvium/chains/ingest/edit/0/00000000000000000012.done.json"),
+        (names.chain_dir(&chain()), "dev/_alluvium/chains/c0ffee/ingest/edit/0"),
+        (names.record(&chain(), key), "dev/_alluvium/chains/c0ffee/ingest/edit/0/00000000000000000012.0003.json"),
+        (names.done_mark(&chain(), key.batch), "dev/_alluvium/chains/c0ffee/ingest/edit/0/00000000000000000012.done.json"),
         (
             names.taken_segment(&chain(), BatchNumber(1), BatchNumber(64)),
-            "dev/_alluvium/chains/ingest/edit/0/taken/00000000000000000001-00000000000000000064.taken",
+            "dev/_alluvium/chains/c0ffee/ingest/edit/0/taken/00000000000000000001-00000000000000000064.taken",
         ),
         (names.lease("edit.optimize", 7).unwrap(), "dev/_alluvium/leases/edit.optimize/00000000000000000007.json"),
+        (names.consumer_dir("reports", &DatasetName("edit".into())).unwrap(), "dev/_alluvium/consumers/reports/edit"),
+        (names.floor_dir(&TableName::NOTIFICATIONS), "dev/_alluvium/floors/notifications"),
         (app_id(&chain()), "alluvium/c0ffee/ingest/edit/0"),
         (names.topic("engagements").unwrap(), "dev.engagements"),
         (names.topic("orders.created").unwrap(), "dev.orders.created"),
@@ -119,7 +121,7 @@ fn decorated(ns: &Namespace, name: &str) -> Vec<(&'static str, String)> {
     all.extend(names.lease(name, 1).ok().map(|l| ("path", l)));
     if let Ok(table) = TableName::parse(name) {
         all.push(("path", names.table(&table)));
-        all.push(("path", names.chain_dir(Job::Ingest, &DatasetName(name.to_owned()), Shard(0))));
+        all.push(("path", names.chain_dir(&ChainId { dataset: DatasetName(name.to_owned()), ..chain() })));
         all.push(("job", names.job_label(Job::Ingest, &DatasetName(name.to_owned()))));
     }
     all
@@ -171,8 +173,7 @@ proptest! {
         for other in [b, near] {
             prop_assert_eq!(app_id(&a) == app_id(&other), a == other);
             let names = Resolver::new(Namespace::default());
-            let same_place = (a.job, &a.dataset, a.shard) == (other.job, &other.dataset, other.shard);
-            prop_assert_eq!(names.dir_of(&a) == names.dir_of(&other), same_place);
+            prop_assert_eq!(names.chain_dir(&a) == names.chain_dir(&other), a == other);
         }
     }
 }

@@ -8,7 +8,10 @@ use super::super::problem::{Place, suggest};
 use super::super::raw::{RawBatch, RawDataset, RawEntity, RawIdentity, RawLayout, RawOnErase, RawSource};
 use super::fields::EVENT_DATE;
 use super::{Checker, Entities};
-use crate::dataset::{BatchLimits, Dataset, DatasetName, Field, FileSource, Identity, Layout, OnErase, Source, TakenPolicy};
+use crate::dataset::{
+    BatchLimits, Dataset, DatasetName, Field, FileSource, Identity, KafkaSource, Layout, MessagePart, OnErase, Source,
+    TakenPolicy,
+};
 use crate::types::DataType;
 
 const MAX_ROWS: u64 = 1_000_000;
@@ -117,14 +120,36 @@ impl<'c, 'b> DatasetCheck<'c, 'b> {
         Some(field)
     }
 
+    /// Fields that take something from the message around the value must be of a type that it has.
+    fn message_parts(&mut self) {
+        for (field, place) in self.fields.clone() {
+            let Some(part) = MessagePart::of(&field.from) else { continue };
+            let types: &[DataType] = match part {
+                MessagePart::Timestamp => &[DataType::Timestamp, DataType::Long],
+                MessagePart::Offset => &[DataType::Long],
+                MessagePart::Partition => &[DataType::Integer, DataType::Long],
+                MessagePart::Topic => &[DataType::String],
+                MessagePart::Key | MessagePart::Header(_) if field.data_type.is_primitive() => continue,
+                MessagePart::Key | MessagePart::Header(_) => &[DataType::String, DataType::Binary],
+            };
+            if !types.contains(&field.data_type) {
+                let types: Vec<String> = types.iter().map(ToString::to_string).collect();
+                let message = format!("{} is taken as {}", field.from.join("."), field.data_type);
+                let key = join("fields", &field.name);
+                self.problem(place, &key, message, format!("it can be taken as {}", types.join(" or ")));
+            }
+        }
+    }
+
     fn source(&mut self, source: At<RawSource>) -> Source {
         let At { place, value: RawSource { files, kafka } } = source;
         let key = join(&self.key, "source");
         self.checker.one_of(&key, place, files.is_some(), kafka.is_some());
         if let Some(kafka) = kafka {
-            return Source::Kafka { topic: kafka.value.topic.value };
+            self.message_parts();
+            return Source::Kafka(self.checker.kafka(&join(&key, "kafka"), kafka.value));
         }
-        let Some(files) = files else { return Source::Kafka { topic: String::new() } };
+        let Some(files) = files else { return Source::Kafka(KafkaSource::new("")) };
         self.checker.directory(&join(&key, "files"), &files.path, files.after.as_ref().map(|a| (a.place, &a.value.0)));
         Source::Files(FileSource {
             path: files.path.value,

@@ -160,6 +160,31 @@ fn sections_without_effect_are_checked_all_the_same() {
 }
 
 #[test]
+fn kafka_sources_and_settings_that_cannot_be_are_refused() {
+    refused(
+        &swap("{ files: { path: ./in, format: json } }", "{ kafka: { topic: t, format: avro, tombstones: delete, shards: 0 } }"),
+        &[
+            (5, 42, "datasets.edit.source.kafka.format", "json only", "write json"),
+            (5, 60, "datasets.edit.source.kafka.tombstones", "not built yet", "skip or dead_letter"),
+            (5, 76, "datasets.edit.source.kafka.shards", "0 shards", "1 to 256"),
+        ],
+    );
+    refused(
+        &with("kafka: { auto.offset.reset: latest, group.id: mine }"),
+        &[(12, 10, "kafka.auto.offset.reset", "is ours", "leave it out")],
+    );
+    let fields = "{ kafka: { topic: t } }";
+    let text = swap("{ files: { path: ./in, format: json } }", fields);
+    refused(
+        &text.replace("    fields:\n", "    fields:\n      when: { type: date, from: kafka.timestamp }\n      head: { type: array<string>, from: kafka.headers.a }\n"),
+        &[
+            (9, 7, "datasets.edit.fields.when", "kafka.timestamp is taken as date", "timestamp or long"),
+            (10, 7, "datasets.edit.fields.head", "kafka.headers.a is taken as array<string>", "string or binary"),
+        ],
+    );
+}
+
+#[test]
 fn names_we_or_delta_cannot_keep_are_refused() {
     refused(
         &swap(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{SMALL, env, parse};
 use crate::dataset::{
-    BatchLimits, Durability, Field, FileFormat, FileSource, Identity, Layout, OnErase, Source, TakenPolicy, TimeUnit,
+    BatchLimits, Durability, Field, FileFormat, FileSource, Identity, KafkaSource, Layout, OnErase, Source, TakenPolicy, TimeUnit,
 };
 use crate::names::Namespace;
 use crate::project::{INIT_TEMPLATE, Project};
@@ -64,8 +64,6 @@ fn the_full_example_warns_only_of_what_is_not_built_yet() {
     assert_eq!(
         warnings,
         [
-            (5, "kafka"),
-            (12, "datasets.engagement.source.kafka"),
             (27, "datasets.engagement.normalize"),
             (29, "datasets.engagement.retention"),
             (30, "datasets.engagement.retention_by_org"),
@@ -76,7 +74,7 @@ fn the_full_example_warns_only_of_what_is_not_built_yet() {
     );
     assert_eq!(
         project.warnings[0].render("alluvium.yaml"),
-        "alluvium.yaml:5:1: kafka: kafka sources are not built yet; this key is checked and has no effect"
+        "alluvium.yaml:27:5: datasets.engagement.normalize: normalised entities are not built yet; this key is checked and has no effect"
     );
     assert_eq!(project.name, "crm-lake");
     assert_eq!(project.storage, "./lake");
@@ -84,7 +82,7 @@ fn the_full_example_warns_only_of_what_is_not_built_yet() {
     assert_eq!(project.kafka.get("session.timeout.ms"), Some("6000"));
     assert_eq!(project.kafka.get("sasl.password"), Some("hunter2: {x}, \"y\""));
     let dataset = project.dataset("engagement").unwrap();
-    assert_eq!(dataset.source, Source::Kafka { topic: "engagements".into() });
+    assert_eq!(dataset.source, Source::Kafka(KafkaSource::new("engagements")));
     assert_eq!(dataset.fields.len(), 9);
     assert_eq!(dataset.fields[1], Field { nullable: false, ..text("org_id") });
     let time = Field { data_type: DataType::Timestamp, from: vec!["meta".into(), "time".into()], ..text("occurred_at") };
@@ -201,7 +199,7 @@ fn the_template_runs_as_it_is_and_its_comments_are_right_too() {
     let dataset = |key: &str| format!("datasets.engagement.{key}");
     assert_eq!(
         keys,
-        ["kafka", &dataset("normalize"), &dataset("retention"), &dataset("retention_by_org"), "requests", "erase", "maintenance"]
+        [&dataset("normalize"), &dataset("retention"), &dataset("retention_by_org"), "requests", "erase", "maintenance"]
     );
 }
 

@@ -47,7 +47,7 @@ fn the_schema_lists_every_key_and_refuses_others() {
         ),
         (&["datasets", "*", "source"], "files kafka"),
         (&["datasets", "*", "source", "files"], "path format after ordered"),
-        (&["datasets", "*", "source", "kafka"], "topic format start"),
+        (&["datasets", "*", "source", "kafka"], "topic format start tombstones shards"),
         (&["datasets", "*", "fields", "*"], "type nullable from unit"),
         (&["datasets", "*", "normalize", "*"], "id fields"),
         (&["datasets", "*", "layout"], "partition_by cluster_by target_file_size"),

@@ -13,6 +13,7 @@ mod convert;
 mod csv;
 mod json;
 mod last_keys;
+mod message;
 mod plan;
 mod render;
 mod rescue;
@@ -31,6 +32,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use super::split::{Chunk, Content};
+pub(crate) use message::around_of;
 use plan::Plan;
 pub(crate) use render::{push_json, push_plain};
 pub(crate) use rescue::push_json_string;
@@ -49,6 +51,9 @@ pub struct Refused {
     pub reason: String,
     /// The declared field that is to blame, if one is.
     pub field: Option<String>,
+    /// What it needs beside its bytes to be decoded again, if that is the record's own: the parts of a Kafka message that the
+    /// declaration asks for.
+    pub context: Option<String>,
 }
 
 /// What became of a chunk's records.
@@ -91,6 +96,7 @@ impl Decoder {
             Content::JsonLines(bytes) => text::json_lines(&self.plan, first, &bytes, &mut rows),
             Content::Csv { header, bytes } => csv::records(&self.plan, &header, first, &bytes, &mut rows),
             Content::Batch(batch) => columnar::batch(&self.plan, first, &batch.rows, &batch.too_fine, &mut rows),
+            Content::Messages(messages) => message::messages(&self.plan, &messages, &mut rows),
             Content::TooLong { beginning, length } => rows.refuse_too_long(first, &beginning, length),
         }
         rows.finish(&self.schema)

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use alluvium_core::{DataType, Dataset, Field};
+use alluvium_core::{DataType, Dataset, Field, MessagePart};
 
 /// What a decoder needs to know of a dataset.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     pub event_time: usize,
     /// The text columns that the table is partitioned by: Delta has no empty text there, it means null.
     pub partitions: Vec<usize>,
+    /// The columns that are taken from the Kafka message around the value.
+    pub message: Vec<(usize, MessagePart)>,
 }
 
 /// An object of the input and its keys that lead to columns.
@@ -56,9 +58,13 @@ impl Plan {
         let partitions = (0..columns.len())
             .filter(|c| columns[*c].data_type == DataType::String && dataset.layout.partition_by.contains(&columns[*c].name))
             .collect();
-        let mut plan = Self { cells: columns.len(), columns, nodes: vec![Node::default()], org, event_time, partitions };
+        let parts = columns.iter().enumerate().filter_map(|(at, field)| Some((at, dataset.message_part(field)?)));
+        let message = parts.collect();
+        let mut plan = Self { cells: columns.len(), columns, nodes: vec![Node::default()], org, event_time, partitions, message };
         for column in 0..plan.columns.len() {
-            plan.add(column);
+            if !plan.message.iter().any(|(at, _)| *at == column) {
+                plan.add(column);
+            }
         }
         for node in 0..plan.nodes.len() {
             for entry in 0..plan.nodes[node].entries.len() {

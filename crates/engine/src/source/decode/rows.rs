@@ -79,7 +79,12 @@ impl<'p> Rows<'p> {
 
     /// Keeps a record that is no row.
     pub(crate) fn refuse(&mut self, record: u64, raw: &[u8], (reason, field): Refusal) {
-        self.refused.push(Refused { record, raw: raw.to_vec(), reason, field });
+        self.refused.push(Refused { record, raw: raw.to_vec(), reason, field, context: None });
+    }
+
+    /// As [`Self::refuse`], with what the record needs to be decoded again.
+    pub(crate) fn refuse_with(&mut self, record: u64, raw: &[u8], (reason, field): Refusal, context: Option<String>) {
+        self.refused.push(Refused { record, raw: raw.to_vec(), reason, field, context });
     }
 
     /// Keeps the beginning of a record of `length` bytes, more than are taken.

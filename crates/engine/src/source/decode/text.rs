@@ -3,6 +3,7 @@
 use super::cell::Slots;
 use super::json::{JsonReader, Stop};
 use super::last_keys::last_of_each_key;
+use super::message::Around;
 use super::plan::Plan;
 use super::rows::{Refusal, Rows};
 use crate::source::split::MAX_RECORD_BYTES;
@@ -47,10 +48,31 @@ fn json_record<'a>(reader: &mut JsonReader<'_>, record: u64, line: &'a str, slot
     slots.clear();
     let refusal = match reader.record(line, slots) {
         Ok(()) => rows.append(record, slots).err(),
-        Err(stop) => slow_record(reader, record, line, slots.cells.len(), stop, rows),
+        Err(stop) => slow_record(reader, record, line, slots.cells.len(), stop, None, rows),
     };
     if let Some(refusal) = refusal {
         rows.refuse(record, without_return(line.as_bytes()), refusal);
+    }
+}
+
+/// Decodes the value of a Kafka message; what the columns take from around it was found before.
+pub(crate) fn json_message<'a>(
+    reader: &mut JsonReader<'_>,
+    record: u64,
+    value: &'a str,
+    around: Option<&Around<'_>>,
+    slots: &mut Slots<'a>,
+    rows: &mut Rows<'_>,
+) -> Option<Refusal> {
+    slots.clear();
+    match reader.record(value, slots) {
+        Ok(()) => {
+            if let Some(around) = around {
+                around.fill(slots);
+            }
+            rows.append(record, slots).err()
+        }
+        Err(stop) => slow_record(reader, record, value, slots.cells.len(), stop, around, rows),
     }
 }
 
@@ -62,6 +84,7 @@ fn slow_record(
     line: &str,
     cells: usize,
     stop: Stop,
+    around: Option<&Around<'_>>,
     rows: &mut Rows<'_>,
 ) -> Option<Refusal> {
     if line.bytes().all(|b| matches!(b, b' ' | b'\t' | b'\r')) {
@@ -75,7 +98,12 @@ fn slow_record(
             Ok(text) => {
                 let mut slots = Slots::new(cells);
                 match reader.record(&text, &mut slots) {
-                    Ok(()) => return rows.append(record, &slots).err(),
+                    Ok(()) => {
+                        if let Some(around) = around {
+                            around.fill(&mut slots);
+                        }
+                        return rows.append(record, &slots).err();
+                    }
                     Err(Stop::Syntax(syntax)) => syntax.to_string(),
                     Err(_) => "a key of a map is given twice".to_owned(),
                 }

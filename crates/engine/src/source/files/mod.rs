@@ -6,6 +6,7 @@
 //! names that end in `#` and digits and escapes others. Deliberately not here: what a file holds.
 
 mod local;
+mod ranged;
 mod remote;
 mod removal;
 
@@ -14,9 +15,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use alluvium_core::{Error, FileStamp, FoundFile, Kind, Result};
-use bytes::Bytes;
+use alluvium_lake::Location;
 use object_store::ObjectStore;
 use object_store::path::Path as StorePath;
+
+pub use ranged::{RangedFile, RangedReader};
 
 /// A directory of files, on the local disk or in an object store, with all directories below it.
 #[derive(Debug, Clone)]
@@ -67,8 +70,8 @@ impl ListingNotes {
 pub enum OpenedFile {
     /// A file on the local disk, at its beginning.
     File(File),
-    /// The whole content, from a store that is not on the local disk.
-    Bytes(Bytes),
+    /// A file of an object store.
+    Ranged(RangedFile),
 }
 
 /// An opened file and what it is at this moment, which the caller compares with what was listed or taken.
@@ -106,7 +109,31 @@ impl FileSet {
     /// The objects below a prefix of a store.
     #[must_use]
     pub fn in_store(store: Arc<dyn ObjectStore>, prefix: StorePath) -> Self {
-        Self { place: Place::Store(remote::Prefix { store, prefix }) }
+        let identity = format!("{:p}", Arc::as_ptr(&store)).into();
+        Self { place: Place::Store(remote::Prefix { store, prefix, identity }) }
+    }
+
+    /// The objects below a place in an object store.
+    #[must_use]
+    pub fn at(location: Location) -> Self {
+        let Location { store, prefix, identity } = location;
+        Self { place: Place::Store(remote::Prefix { store, prefix, identity: identity.into() }) }
+    }
+
+    /// Whether the files are in an object store.
+    #[must_use]
+    pub const fn is_in_store(&self) -> bool {
+        matches!(self.place, Place::Store(_))
+    }
+
+    /// Whether files can be moved from here to `other`: both are on the local disk, or in one store.
+    #[must_use]
+    pub fn can_move_to(&self, other: &Self) -> bool {
+        match (&self.place, &other.place) {
+            (Place::Local(_), Place::Local(_)) => true,
+            (Place::Store(from), Place::Store(to)) => from.identity == to.identity,
+            _ => false,
+        }
     }
 
     /// Shows every file to `see`, in no order; with `after`, only those whose names sort after it as bytes. Names that are never
@@ -179,7 +206,7 @@ impl FileSet {
                 let (from, to, path) = (from.clone(), to.clone(), path.to_owned());
                 blocking(move || removal::move_file(&from, &path, taken, &to)).await
             }
-            (Place::Store(from), Place::Store(to)) if Arc::ptr_eq(&from.store, &to.store) => from.move_to(path, taken, to).await,
+            (Place::Store(from), Place::Store(to)) if from.identity == to.identity => from.move_to(path, taken, to).await,
             _ => Err(Error::new(Kind::Unsupported, format!("moving the source file {path:?} to another store"))
                 .hint("let taken files be moved within one store, or let another program move them")),
         }
@@ -206,7 +233,9 @@ impl FileSet {
     pub fn is_within(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {
             (Place::Local(inner), Place::Local(outer)) => local::canonical(inner).starts_with(local::canonical(outer)),
-            (Place::Store(inner), Place::Store(outer)) => inner.prefix.prefix_matches(&outer.prefix),
+            (Place::Store(inner), Place::Store(outer)) => {
+                inner.identity == outer.identity && inner.prefix.prefix_matches(&outer.prefix)
+            }
             _ => false,
         }
     }

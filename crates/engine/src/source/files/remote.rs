@@ -1,18 +1,25 @@
 //! A prefix of an object store. Names are the objects' keys below the prefix, as the store spells them.
+//!
+//! Objects of no bytes are not looked at: they hold no records, and some programs put them where a directory would be.
 
 use std::sync::Arc;
 
 use alluvium_core::{Error, FileStamp, FoundFile, Kind, Result, is_looked_at};
-use futures::{StreamExt, TryStreamExt};
+use alluvium_lake::store_error;
+use bytes::Bytes;
+use futures::StreamExt;
 use object_store::path::Path;
-use object_store::{GetOptions, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 
+use super::ranged::{FIRST_BYTES, RangedFile};
 use super::{ListingNotes, Opened, OpenedFile, Removal};
 
 #[derive(Debug, Clone)]
 pub(super) struct Prefix {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) prefix: Path,
+    /// Which store it is: between two places of one, objects are moved.
+    pub(super) identity: Arc<str>,
 }
 
 /// Two objects are compared in pieces of this size.
@@ -28,7 +35,7 @@ impl Prefix {
         while let Some(object) = objects.next().await {
             let object = object.map_err(|e| self.failed("listing", self.prefix.as_ref(), e))?;
             notes.missing = false;
-            if let Some(path) = self.name(&object.location).filter(|path| is_looked_at(path)) {
+            if let Some(path) = self.name(&object.location).filter(|path| object.size > 0 && is_looked_at(path)) {
                 see(FoundFile { path: path.to_owned(), size: object.size, stamp: stamp(&object) });
             }
         }
@@ -42,23 +49,17 @@ impl Prefix {
 
     pub(super) async fn open(&self, path: &str) -> Result<Opened> {
         let key = self.key(path)?;
-        let failed = |e| self.failed("reading", path, e);
-        let got = self.store.get_opts(&key, GetOptions::default()).await.map_err(failed)?;
-        let (size, stamp) = (got.meta.size, stamp(&got.meta));
-        let file = match got.payload {
-            GetResultPayload::File(file, _) => OpenedFile::File(file),
-            GetResultPayload::Stream(pieces) => {
-                let whole: Vec<u8> = pieces
-                    .try_fold(Vec::new(), |mut whole, piece| {
-                        whole.extend_from_slice(&piece);
-                        std::future::ready(Ok(whole))
-                    })
-                    .await
-                    .map_err(failed)?;
-                OpenedFile::Bytes(whole.into())
-            }
+        let options = GetOptions { range: Some(GetRange::Bounded(0..FIRST_BYTES)), ..GetOptions::default() };
+        let (meta, first) = match self.store.get_opts(&key, options).await {
+            Ok(got) => (got.meta.clone(), got.bytes().await.map_err(|e| self.failed("reading", path, e))?),
+            // An empty object has no first bytes to ask for, and stores say so in their own ways.
+            Err(e) => match self.head(&key).await {
+                Ok(Some(meta)) if meta.size == 0 => (meta, Bytes::new()),
+                _ => return Err(self.failed("reading", path, e)),
+            },
         };
-        Ok(Opened { file, size, stamp })
+        let (size, stamp) = (meta.size, stamp(&meta));
+        Ok(Opened { file: OpenedFile::Ranged(RangedFile::new(Arc::clone(&self.store), meta, first)), size, stamp })
     }
 
     pub(super) async fn delete(&self, path: &str, taken: FileStamp) -> Result<Removal> {
@@ -127,22 +128,19 @@ impl Prefix {
     }
 
     fn failed(&self, doing: &str, path: &str, error: object_store::Error) -> Error {
-        use object_store::Error as E;
-        let message = format!("{doing} {path:?} in the source's store {}", self.store);
-        match error {
-            E::NotFound { .. } => Error::new(Kind::NotFound, message),
-            E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
-                Error::new(Kind::Unavailable, message).hint("check the credentials in the environment and what they allow")
-            }
-            _ => Error::new(Kind::Unavailable, message),
+        let missing = matches!(error, object_store::Error::NotFound { .. });
+        let failed = store_error(error, doing, &format!("{path:?} in the source's store {}", self.store));
+        match failed.kind() {
+            Kind::Unavailable if missing => Error::new(Kind::NotFound, failed.message()).hint("it was there when it was listed"),
+            _ => failed,
         }
-        .source(error)
     }
 }
 
+/// Of size and tag. Some stores put a tag in quotes in one answer and not in another.
 fn stamp(meta: &ObjectMeta) -> FileStamp {
     match &meta.e_tag {
-        Some(tag) => FileStamp::new(meta.size, tag),
+        Some(tag) => FileStamp::new(meta.size, tag.trim_matches('"')),
         None => FileStamp::new(meta.size, &meta.last_modified.to_rfc3339_opts(chrono::SecondsFormat::Nanos, true)),
     }
 }

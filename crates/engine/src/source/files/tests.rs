@@ -50,7 +50,11 @@ async fn content(files: &FileSet, name: &str) -> Vec<u8> {
             file.read_to_end(&mut bytes).unwrap();
             bytes
         }
-        OpenedFile::Bytes(bytes) => bytes.to_vec(),
+        OpenedFile::Ranged(file) => tokio::task::block_in_place(|| {
+            let mut bytes = Vec::new();
+            RangedReader::new(file).read_to_end(&mut bytes).unwrap();
+            bytes
+        }),
     }
 }
 
@@ -328,7 +332,7 @@ async fn more_files_than_a_packet_are_all_shown_and_plan_as_new_then_as_taken() 
     assert_eq!(plan_files(listed, &taken, None).unwrap().next, []);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_store_lists_opens_moves_and_deletes_by_the_same_names() {
     let store = Arc::new(InMemory::new());
     let (inbox, done) = ("ns/in", "ns/done");
@@ -362,4 +366,61 @@ async fn a_store_lists_opens_moves_and_deletes_by_the_same_names() {
     assert_eq!(files.open("a b#1.json").await.unwrap_err().kind(), Kind::NotFound);
     assert_eq!(names(&files, None).await, [""; 0]);
     assert!(!done.is_within(&files));
+}
+
+/// Bytes that tell where they are.
+fn telling(size: usize) -> Vec<u8> {
+    (0..size).map(|i| (i * 31 + i / 251) as u8).collect()
+}
+
+async fn ranged(store: &Arc<InMemory>, content: Vec<u8>) -> RangedFile {
+    store.put(&StorePath::from("in/f"), PutPayload::from(content)).await.unwrap();
+    let files = FileSet::in_store(store.clone(), StorePath::from("in"));
+    match files.open("f").await.unwrap().file {
+        OpenedFile::Ranged(file) => file,
+        OpenedFile::File(_) => panic!("a store has no local files"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_file_of_many_ranges_is_read_whole_and_from_any_place() {
+    let content = telling(11 << 20);
+    let store = Arc::new(InMemory::new());
+    let file = ranged(&store, content.clone()).await;
+    tokio::task::block_in_place(|| {
+        for (at, length) in [(0, 10), (1 << 20, 5), (content.len() - 8, 8), ((1 << 20) - 3, 6), (5 << 20, 3 << 20), (7, 0)] {
+            assert_eq!(file.read_at(at as u64, length).unwrap(), content[at..at + length], "{at}");
+        }
+        assert_eq!(file.read_at(content.len() as u64 - 3, 10).unwrap(), content[content.len() - 3..]);
+        assert_eq!(file.read_at(content.len() as u64 + 3, 10).unwrap().len(), 0);
+        let mut reader = RangedReader::new(file);
+        let mut first = [0; 100];
+        reader.read_exact(&mut first).unwrap();
+        assert!(reader.skip(50) && reader.skip(6 << 20));
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).unwrap();
+        assert!(rest == content[150 + (6 << 20)..], "what comes after passing over some is what stands there");
+        assert!(!reader.skip(1), "there is nothing behind the end");
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_file_that_is_replaced_while_it_is_read_is_an_error_and_no_mixture() {
+    let store = Arc::new(InMemory::new());
+    let file = ranged(&store, telling(3 << 20)).await;
+    store.put(&StorePath::from("in/f"), PutPayload::from(vec![0; 3 << 20])).await.unwrap();
+    tokio::task::block_in_place(|| {
+        assert!(file.read_at(2 << 20, 10).unwrap_err().to_string().contains("replaced while it was being read"));
+        let read = RangedReader::new(file).read_to_end(&mut Vec::new());
+        assert!(read.unwrap_err().to_string().contains("replaced while it was being read"));
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_stored_file_opens_and_is_not_listed() {
+    let store = Arc::new(InMemory::new());
+    let file = ranged(&store, Vec::new()).await;
+    assert_eq!(file.size(), 0);
+    let files = FileSet::in_store(store, StorePath::from("in"));
+    assert_eq!(names(&files, None).await, [""; 0]);
 }

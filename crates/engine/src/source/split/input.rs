@@ -10,12 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{Buf, Bytes};
 
+use crate::source::{RangedFile, RangedReader};
+
 /// Where a file's bytes come from. All of them, from the first on, whatever the cursor.
 pub enum Input {
     /// A local file.
     File(File),
     /// The whole content.
     Bytes(Bytes),
+    /// A file of an object store, read in ranges.
+    Ranged(RangedFile),
     /// A stream of the whole content. Parquet is first written to an unnamed temporary file.
     Stream(Box<dyn Read + Send>),
 }
@@ -64,6 +68,8 @@ pub(super) struct Content {
 enum Reader {
     /// A file as it is: parts of it can be passed over without reading.
     Plain(File),
+    /// A file of an object store, as it is.
+    Ranged(Box<RangedReader>),
     Any(Box<dyn Read + Send>),
 }
 
@@ -71,6 +77,7 @@ impl Read for Reader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(file) => file.read(to),
+            Self::Ranged(reader) => reader.read(to),
             Self::Any(reader) => reader.read(to),
         }
     }
@@ -122,6 +129,13 @@ impl Content {
                 Box::new(file)
             }
             Input::Bytes(bytes) => Box::new(Cursor::new(bytes)),
+            Input::Ranged(file) => {
+                let reader = RangedReader::new(file);
+                if compression == Compression::None {
+                    return Ok(Self { reader: Reader::Ranged(Box::new(reader)), store_failed });
+                }
+                Box::new(reader)
+            }
             Input::Stream(stream) => stream,
         };
         let store = Store { inner: raw, failed: Arc::clone(&store_failed) };
@@ -158,6 +172,7 @@ impl Content {
                 let at = file.seek(SeekFrom::Current(i64::try_from(bytes).unwrap_or(i64::MAX))).map_err(ReadFault::Io)?;
                 at <= file.metadata().map_err(ReadFault::Io)?.len()
             }
+            Reader::Ranged(reader) => reader.skip(bytes),
             Reader::Any(reader) => {
                 let passed = io::copy(&mut reader.by_ref().take(bytes), &mut io::sink());
                 passed.map_err(|e| self.fault(e))? == bytes
@@ -173,7 +188,7 @@ impl Content {
     }
 
     fn fault(&self, error: io::Error) -> ReadFault {
-        if self.store_failed.load(Ordering::Relaxed) || matches!(self.reader, Reader::Plain(_)) {
+        if self.store_failed.load(Ordering::Relaxed) || matches!(self.reader, Reader::Plain(_) | Reader::Ranged(_)) {
             ReadFault::Io(error)
         } else if error.kind() == io::ErrorKind::UnexpectedEof {
             ReadFault::Content("the compressed file is cut off".to_owned())

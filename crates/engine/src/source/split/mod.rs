@@ -25,6 +25,8 @@ pub use input::{FileFault, Input};
 use lines::{JsonLines, Lines};
 use parquet::ParquetRows;
 
+use super::kafka::Messages;
+
 /// The longest text record that is taken in, in bytes and with its line's end. A longer one is refused, and only its first bytes
 /// are kept.
 pub const MAX_RECORD_BYTES: usize = 64 << 20;
@@ -46,6 +48,8 @@ pub(super) enum Content {
     TooLong { beginning: Bytes, length: u64 },
     /// Records in columns.
     Batch(Batch),
+    /// Messages of one Kafka partition.
+    Messages(Messages),
 }
 
 /// Records in columns.
@@ -58,6 +62,11 @@ pub(super) struct Batch {
 impl Chunk {
     const fn new(first: u64, records: u64, content: Content) -> Self {
         Self { first, records, content }
+    }
+
+    /// Messages of one Kafka partition.
+    pub(crate) fn of_messages(messages: Messages) -> Self {
+        Self { first: messages.first_offset(), records: messages.len() as u64, content: Content::Messages(messages) }
     }
 
     /// The number of its first record in the file.
@@ -80,6 +89,7 @@ impl Chunk {
                 bytes.len() as u64
             }
             Content::Batch(batch) => batch.rows.get_array_memory_size() as u64,
+            Content::Messages(messages) => messages.memory_bytes(),
         }
     }
 }

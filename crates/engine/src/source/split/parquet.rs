@@ -25,6 +25,10 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::Batch;
 use super::batches::{MAX_BATCH_ROWS, ReadBatches};
 use super::input::{Content, Input, ReadFault};
+use crate::source::RangedFile;
+
+/// The most that is taken at once of a file that is read in ranges.
+const READ_BYTES: usize = 64 << 10;
 
 /// The rows of a Parquet file.
 pub(super) struct ParquetRows {
@@ -188,6 +192,7 @@ struct Stored {
 enum StoredBytes {
     File(Arc<File>),
     Memory(Bytes),
+    Ranged(Arc<RangedFile>),
 }
 
 impl Stored {
@@ -197,6 +202,7 @@ impl Stored {
         let bytes = match input {
             Input::File(file) if plain => StoredBytes::File(Arc::new(file)),
             Input::Bytes(bytes) if plain => StoredBytes::Memory(bytes),
+            Input::Ranged(file) if plain => StoredBytes::Ranged(Arc::new(file)),
             input => {
                 let mut file = tempfile::tempfile().map_err(ReadFault::Io)?;
                 Content::open(input, name)?.copy_to(&mut file)?;
@@ -215,6 +221,9 @@ impl Stored {
             if metadata.schema().fields()[..at].iter().any(|f| f.name() == field.name()) {
                 return Err(ParquetError::General(format!("two columns are named {:?}", field.name())));
             }
+        }
+        if let StoredBytes::Ranged(file) = &self.bytes {
+            file.expect_readers(descriptor.num_columns() + 2 * int96.len());
         }
         if int96.is_empty() {
             return Ok((metadata, None));
@@ -268,6 +277,7 @@ impl Length for Stored {
         match &self.bytes {
             StoredBytes::File(file) => Length::len(file.as_ref()),
             StoredBytes::Memory(bytes) => bytes.len() as u64,
+            StoredBytes::Ranged(file) => file.size(),
         }
     }
 }
@@ -282,6 +292,10 @@ impl ChunkReader for Stored {
                 Ok(Box::new(super::input::Store { inner: reader, failed: Arc::clone(&self.failed) }))
             }
             StoredBytes::Memory(bytes) => Ok(Box::new(bytes.get_read(start)?)),
+            StoredBytes::Ranged(file) => {
+                let inner = ReadFrom { file: Arc::clone(file), at: start };
+                Ok(Box::new(super::input::Store { inner, failed: Arc::clone(&self.failed) }))
+            }
         }
     }
 
@@ -289,6 +303,28 @@ impl ChunkReader for Stored {
         match &self.bytes {
             StoredBytes::File(file) => self.note(file.get_bytes(start, length)),
             StoredBytes::Memory(bytes) => bytes.get_bytes(start, length),
+            StoredBytes::Ranged(file) => {
+                let bytes = self.note(file.read_at(start, length).map_err(ParquetError::from))?;
+                if bytes.len() == length {
+                    return Ok(bytes);
+                }
+                Err(ParquetError::EOF(format!("{length} bytes are to stand at {start}, {} do", bytes.len())))
+            }
         }
+    }
+}
+
+/// A file of an object store from one place on.
+struct ReadFrom {
+    file: Arc<RangedFile>,
+    at: u64,
+}
+
+impl Read for ReadFrom {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.file.read_at(self.at, to.len().min(READ_BYTES))?;
+        to[..bytes.len()].copy_from_slice(&bytes);
+        self.at += bytes.len() as u64;
+        Ok(bytes.len())
     }
 }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alluvium_core::{BatchLimits, Dataset, DatasetName, Field, FileCursor, FileFormat, Layout, Source, TimeUnit};
+use alluvium_core::{BatchLimits, Dataset, DatasetName, Field, FileCursor, FileFormat, KafkaSource, Layout, Source, TimeUnit};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::concat_batches;
 use arrow::datatypes::TimestampMicrosecondType;
@@ -31,7 +31,7 @@ fn dataset(columns: &[(&str, &str)]) -> Dataset {
     let fields = ours.iter().chain(columns).map(|(name, data_type)| field(name, data_type)).collect();
     Dataset {
         name: DatasetName("d".into()),
-        source: Source::Kafka { topic: "unused".into() },
+        source: Source::Kafka(KafkaSource::new("unused")),
         key: None,
         org: "org".into(),
         event_time: "at".into(),

@@ -1,0 +1,238 @@
+//! `alluvium changes`.
+
+use std::fs;
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use alluvium_core::{Error, Kind, ReadKind, Result};
+use alluvium_engine::{Changes, ChangesReader, ChangesRequest, RowFormat, RowWriter, Stop};
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use futures::TryStreamExt;
+use serde_json::json;
+
+use crate::args::{ChangesArgs, ChangesFormat, Global};
+use crate::progress::Progress;
+use crate::{context, memory, output, signals};
+
+/// Where a schema of Parquet and Arrow says what the last line says.
+const NEXT: &str = "alluvium.next";
+/// Batches made into lines at the same time.
+const BATCHES_AT_ONCE: usize = 4;
+/// Bytes of lines written at once.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// How a round of reading came out.
+enum Round {
+    /// All of it was written.
+    Whole,
+    /// Whoever reads what is written has enough.
+    Closed,
+}
+
+/// Prints what changed since a reader last looked.
+pub async fn changes(global: &Global, args: &ChangesArgs) -> Result<u8> {
+    check(args)?;
+    let stop = Stop::default();
+    let progress = Arc::new(Progress::new(global.output));
+    let bytes = memory::budget(args.memory.as_deref())?;
+    // A named reader is remembered on storage.
+    let open = if args.consumer.is_some() { context::engine } else { context::reading_engine };
+    let engine = open(global, bytes, progress, stop.clone())?;
+    if args.follow {
+        signals::end_cleanly_on_signal(&stop);
+    } else {
+        signals::end_on_signal(&stop);
+    }
+    let datasets = engine.datasets(std::slice::from_ref(&args.dataset))?;
+    let dataset = datasets.first().ok_or_else(|| Error::new(Kind::Internal, "no dataset of one named"))?;
+    let request = ChangesRequest {
+        kind: if args.rows { ReadKind::Rows } else { ReadKind::Partitions },
+        consumer: args.consumer.as_deref(),
+        since: args.since.as_deref(),
+        snapshot: args.snapshot,
+    };
+    let mut reader = engine.changes(dataset, &request).await?;
+    if args.follow {
+        return follow(&mut reader, args, &stop).await;
+    }
+    let mut changes = reader.read().await?;
+    let written = match &args.to {
+        Some(file) => write_file(&mut changes, args.format, file).await?,
+        None => write_stdout(&mut changes, args.format).await?,
+    };
+    if args.commit && matches!(written, Round::Whole) {
+        reader.commit(&changes).await?;
+    }
+    Ok(0)
+}
+
+fn check(args: &ChangesArgs) -> Result<()> {
+    let refused = |what: &str, hint: &str| Err(Error::new(Kind::Invalid, what).hint(hint));
+    if args.follow && (args.to.is_some() || args.format != ChangesFormat::Json) {
+        return refused("--follow never ends, and a file or an Arrow stream has an end", "follow in lines of JSON on stdout");
+    }
+    if args.format == ChangesFormat::Parquet && args.to.is_none() && io::stdout().is_terminal() {
+        return refused("a Parquet file is no text for a terminal", "name a file: --to FILE");
+    }
+    Ok(())
+}
+
+/// Goes on until somebody asks to stop: each round's rows, then its token.
+async fn follow(reader: &mut ChangesReader<'_>, args: &ChangesArgs, stop: &Stop) -> Result<u8> {
+    loop {
+        let mut changes = reader.read().await?;
+        match write_stdout(&mut changes, args.format).await {
+            Ok(Round::Whole) => {}
+            Ok(Round::Closed) => return Ok(0),
+            // What was printed of this round has no token behind it: the next reader is given it again.
+            Err(_) if stop.asked() => return Ok(0),
+            Err(e) => return Err(e),
+        }
+        if args.commit {
+            reader.commit(&changes).await?;
+        }
+        reader.advance(&changes);
+        if !reader.wait().await? {
+            return Ok(0);
+        }
+    }
+}
+
+async fn write_stdout(changes: &mut Changes, format: ChangesFormat) -> Result<Round> {
+    let written = match format {
+        ChangesFormat::Json => write_lines(changes, io::stdout()).await?,
+        ChangesFormat::Parquet => write_rows(changes, RowFormat::Parquet, io::stdout()).await?,
+        ChangesFormat::Arrow => write_rows(changes, RowFormat::Arrow, io::stdout()).await?,
+    };
+    if matches!(written, Round::Whole) && format == ChangesFormat::Json {
+        output::line(&last_line(changes))?;
+    }
+    Ok(written)
+}
+
+fn last_line(changes: &Changes) -> String {
+    json!({ "next": changes.token() }).to_string()
+}
+
+/// Writes a file that gets its name whole, or not at all; then the last line.
+async fn write_file(changes: &mut Changes, format: ChangesFormat, file: &Path) -> Result<Round> {
+    let failed = |e: io::Error| Error::new(Kind::Unavailable, format!("writing {}: {e}", file.display()));
+    let unfinished = Unfinished::beside(file);
+    let to = fs::File::create(&unfinished.path).map_err(failed)?;
+    let handle = to.try_clone().map_err(failed)?;
+    let written = match format {
+        ChangesFormat::Json => {
+            let mut lines = BufWriter::new(to);
+            let written = write_lines(changes, &mut lines).await?;
+            writeln!(lines, "{}", last_line(changes)).and_then(|()| lines.flush()).map_err(failed)?;
+            written
+        }
+        ChangesFormat::Parquet => write_rows(changes, RowFormat::Parquet, to).await?,
+        ChangesFormat::Arrow => write_rows(changes, RowFormat::Arrow, BufWriter::new(to)).await?,
+    };
+    if matches!(written, Round::Closed) {
+        return Ok(written);
+    }
+    handle.sync_all().map_err(failed)?;
+    unfinished.rename(file).map_err(failed)?;
+    output::line(&last_line(changes))?;
+    Ok(written)
+}
+
+/// A file that goes if it is not renamed.
+struct Unfinished {
+    path: PathBuf,
+}
+
+impl Unfinished {
+    fn beside(file: &Path) -> Self {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        Self { path: file.with_file_name(format!(".{name}.{}.tmp", std::process::id())) }
+    }
+
+    /// The name is durable too.
+    fn rename(&self, file: &Path) -> io::Result<()> {
+        fs::rename(&self.path, file)?;
+        let directory = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::File::open(directory)?.sync_all()
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // Renamed, it is not there any more.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Lines of JSON; several batches are made into lines at the same time.
+async fn write_lines(changes: &mut Changes, mut to: impl Write) -> Result<Round> {
+    let rows =
+        futures::stream::try_unfold(changes, async |changes| Ok::<_, Error>(changes.next().await?.map(|batch| (batch, changes))));
+    let made = rows.map_ok(|batch| async move {
+        tokio::task::spawn_blocking(move || lines(&batch))
+            .await
+            .map_err(|e| Error::new(Kind::Internal, "making lines of rows").source(e))?
+    });
+    let mut made = std::pin::pin!(made.try_buffered(BATCHES_AT_ONCE));
+    let mut text: Vec<u8> = Vec::with_capacity(WRITE_BYTES);
+    while let Some(some) = made.try_next().await? {
+        text.extend_from_slice(&some);
+        if text.len() >= WRITE_BYTES {
+            if let Err(e) = to.write_all(&text) {
+                return written(e);
+            }
+            text.clear();
+        }
+    }
+    match to.write_all(&text).and_then(|()| to.flush()) {
+        Ok(()) => Ok(Round::Whole),
+        Err(e) => written(e),
+    }
+}
+
+fn lines(batch: &RecordBatch) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let failed = |e: io::Error| Error::new(Kind::Internal, "making lines of rows").source(e);
+    let mut writer = RowWriter::new(RowFormat::Json, batch.schema(), &mut text).map_err(failed)?;
+    writer.write(batch).map_err(failed)?;
+    writer.finish().map_err(failed)?;
+    Ok(text)
+}
+
+/// A format with an end, which also carries the token.
+async fn write_rows(changes: &mut Changes, format: RowFormat, to: impl Write + Send) -> Result<Round> {
+    let mut writer = match RowWriter::new(format, with_token(changes), to) {
+        Ok(writer) => writer,
+        Err(e) => return written(e),
+    };
+    while let Some(batch) = changes.next().await? {
+        if let Err(e) = writer.write(&batch) {
+            return written(e);
+        }
+    }
+    match writer.finish() {
+        Ok(()) => Ok(Round::Whole),
+        Err(e) => written(e),
+    }
+}
+
+fn with_token(changes: &Changes) -> SchemaRef {
+    let schema = changes.schema();
+    let mut metadata = schema.metadata().clone();
+    metadata.insert(NEXT.to_owned(), changes.token());
+    Arc::new(Schema::new(schema.fields().clone()).with_metadata(metadata))
+}
+
+/// A reader that has closed its end has what it wanted; the consumer stays where it is.
+fn written(error: io::Error) -> Result<Round> {
+    match error.kind() {
+        ErrorKind::BrokenPipe => Ok(Round::Closed),
+        ErrorKind::Other | ErrorKind::InvalidInput => {
+            Err(Error::new(Kind::Invalid, "the rows cannot be written in this format").hint("try --format json").source(error))
+        }
+        _ => Err(Error::new(Kind::Unavailable, "writing the rows").source(error)),
+    }
+}

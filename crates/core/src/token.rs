@@ -1,0 +1,282 @@
+//! Tokens: how far a reader of changes has come, as an opaque text that holds across restarts.
+//!
+//! Place in the flow: `changes` prints one on its last line; it comes back with `--since` or `consumers commit`. A token names the
+//! first version that its holder was not given yet: of `notifications` (a partition token) or of the dataset's own table (a row
+//! token). Invariants: a token is good for one life of one dataset; one that a consumer was given says from which of the consumer's
+//! records, so that an old reader's acknowledgement is told from a good one. The form is in `docs/formats/consumer.md`.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::chain::Incarnation;
+use crate::dataset::DatasetName;
+use crate::error::{Error, Kind, Result};
+
+/// The version of the stored form that this program writes and the newest it reads.
+pub const TOKEN_FORMAT: u8 = 1;
+
+/// Bytes of a token of this format, before they are spelled in hexadecimal.
+const TOKEN_BYTES: usize = 34;
+
+/// What a reader is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ReadKind {
+    /// Notifications: which partitions changed.
+    Partitions,
+    /// The changed rows themselves.
+    Rows,
+}
+
+impl ReadKind {
+    /// Its name in messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Partitions => "partitions",
+            Self::Rows => "rows",
+        }
+    }
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Partitions => b'p',
+            Self::Rows => b'r',
+        }
+    }
+
+    const fn of_code(code: u8) -> Option<Self> {
+        match code {
+            b'p' => Some(Self::Partitions),
+            b'r' => Some(Self::Rows),
+            _ => None,
+        }
+    }
+}
+
+/// The first version that a reader was not given yet; 0 before the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct NextVersion(pub u64);
+
+/// The record of a consumer that a token was read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadFrom {
+    consumer: u32,
+    /// The number of the record.
+    pub record: u64,
+}
+
+impl ReadFrom {
+    /// Of the consumer of that name.
+    #[must_use]
+    pub fn new(consumer: &str, record: u64) -> Self {
+        Self { consumer: digest32(consumer.as_bytes()), record }
+    }
+
+    /// Whether the token was given to that consumer.
+    #[must_use]
+    pub fn is_of(&self, consumer: &str) -> bool {
+        self.consumer == digest32(consumer.as_bytes())
+    }
+}
+
+/// How far a reader has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token {
+    /// What it reads.
+    pub kind: ReadKind,
+    /// The first version it was not given.
+    pub next: NextVersion,
+    /// The consumer's record it was read from, if a consumer read.
+    pub read_from: Option<ReadFrom>,
+    binding: u64,
+}
+
+impl Token {
+    /// A token for a dataset in one life of its namespace; `None`: a namespace that was never used.
+    #[must_use]
+    pub fn new(
+        kind: ReadKind,
+        next: NextVersion,
+        read_from: Option<ReadFrom>,
+        incarnation: Option<&Incarnation>,
+        dataset: &DatasetName,
+    ) -> Self {
+        Self { kind, next, read_from, binding: binding(incarnation, dataset) }
+    }
+
+    /// Reads a token.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] for what no program of ours printed, [`Kind::Unsupported`] for a newer format.
+    pub fn parse(text: &str) -> Result<Self> {
+        let malformed = || {
+            Error::new(Kind::Invalid, "that is not a token")
+                .hint("tokens are printed on the last line of: alluvium changes DATASET, as {\"next\":\"TOKEN\"}")
+        };
+        let bytes = from_hex(text).ok_or_else(malformed)?;
+        let (body, check) = bytes.split_last_chunk::<4>().ok_or_else(malformed)?;
+        let format = *body.first().ok_or_else(malformed)?;
+        if digest32(body).to_be_bytes() != *check || format == 0 {
+            return Err(malformed());
+        }
+        if format > TOKEN_FORMAT {
+            return Err(Error::new(
+                Kind::Unsupported,
+                format!("the token has format {format}, this program reads up to {TOKEN_FORMAT}"),
+            )
+            .hint("a newer alluvium gave it: use that version or a newer one"));
+        }
+        let mut rest = Fields(&body[1..]);
+        let token = (|| {
+            let kind = ReadKind::of_code(u8::from_be_bytes(rest.take()?))?;
+            let next = NextVersion(u64::from_be_bytes(rest.take()?));
+            let binding = u64::from_be_bytes(rest.take()?);
+            let (consumer, record) = (u32::from_be_bytes(rest.take()?), u64::from_be_bytes(rest.take()?));
+            let read_from = (record > 0).then_some(ReadFrom { consumer, record });
+            rest.0.is_empty().then_some(Self { kind, next, read_from, binding })
+        })();
+        token.ok_or_else(malformed)
+    }
+
+    /// Whether the token is of this dataset in this life of its namespace. A beginning in a namespace that was never used is the
+    /// beginning in its first life too.
+    #[must_use]
+    pub fn is_of(&self, incarnation: Option<&Incarnation>, dataset: &DatasetName) -> bool {
+        self.binding == binding(incarnation, dataset) || (self.next.0 == 0 && self.binding == binding(None, dataset))
+    }
+}
+
+impl std::fmt::Display for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut bytes = Vec::with_capacity(TOKEN_BYTES);
+        bytes.extend([TOKEN_FORMAT, self.kind.code()]);
+        bytes.extend(self.next.0.to_be_bytes());
+        bytes.extend(self.binding.to_be_bytes());
+        let (consumer, record) = self.read_from.map_or((0, 0), |r| (r.consumer, r.record));
+        bytes.extend(consumer.to_be_bytes());
+        bytes.extend(record.to_be_bytes());
+        let check = digest32(&bytes);
+        bytes.extend(check.to_be_bytes());
+        bytes.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+/// The fields of a token, taken from the front.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+}
+
+fn binding(incarnation: Option<&Incarnation>, dataset: &DatasetName) -> u64 {
+    let incarnation = incarnation.map_or("", |i| i.0.as_str());
+    // Neither holds a slash.
+    xxh3_64(format!("{incarnation}/{}", dataset.0).as_bytes())
+}
+
+fn digest32(bytes: &[u8]) -> u32 {
+    let [_, _, _, _, low @ ..] = xxh3_64(bytes).to_be_bytes();
+    u32::from_be_bytes(low)
+}
+
+/// Lower-case hexadecimal only, so that one token has one spelling.
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |b: u8| match b {
+        b'0'..=b'9' => Some(b - b'0'),
+        b'a'..=b'f' => Some(b - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if !rest.is_empty() {
+        return None;
+    }
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Made by `tests/golden/token-v1.py` from the description in `docs/formats/consumer.md`.
+    const GOLDEN: &str = include_str!("../tests/golden/token-v1.txt");
+
+    fn life() -> Incarnation {
+        Incarnation("0123456789abcdef0123456789abcdef".to_owned())
+    }
+
+    fn edit() -> DatasetName {
+        DatasetName("edit".to_owned())
+    }
+
+    #[test]
+    fn the_golden_token_reads_and_writes_as_it_is() {
+        let token = Token::parse(GOLDEN.trim_end()).unwrap();
+        assert_eq!((token.kind, token.next, token.read_from.unwrap().record), (ReadKind::Rows, NextVersion(42), 7));
+        assert!(token.read_from.unwrap().is_of("reports"));
+        assert!(!token.read_from.unwrap().is_of("report"));
+        assert!(token.is_of(Some(&life()), &edit()));
+        assert_eq!(token.to_string(), GOLDEN.trim_end());
+        let made =
+            Token::new(ReadKind::Rows, NextVersion(42), Some(ReadFrom::new("reports", 7)), Some(&life()), &edit()).to_string();
+        assert_eq!(made, GOLDEN.trim_end());
+    }
+
+    #[test]
+    fn a_token_is_of_one_dataset_in_one_life_of_the_namespace() {
+        let token = Token::new(ReadKind::Partitions, NextVersion(3), None, Some(&life()), &edit());
+        assert!(token.is_of(Some(&life()), &edit()));
+        assert!(!token.is_of(Some(&Incarnation("f".to_owned())), &edit()));
+        assert!(!token.is_of(None, &edit()));
+        assert!(!token.is_of(Some(&life()), &DatasetName("visit".to_owned())));
+    }
+
+    #[test]
+    fn the_beginning_of_a_namespace_never_used_is_the_beginning_of_its_first_life() {
+        let before = |next| Token::new(ReadKind::Rows, NextVersion(next), None, None, &edit());
+        assert!(before(0).is_of(Some(&life()), &edit()));
+        assert!(!before(1).is_of(Some(&life()), &edit()));
+    }
+
+    #[test]
+    fn whatever_was_not_printed_is_no_token() {
+        let good = GOLDEN.trim_end();
+        let mut flipped = good.to_owned();
+        flipped.replace_range(10..11, if &good[10..11] == "0" { "1" } else { "0" });
+        let cases = [
+            String::new(),
+            "x".to_owned(),
+            good[2..].to_owned(),
+            good[..66].to_owned(),
+            good.to_uppercase(),
+            flipped,
+            format!("{good}00"),
+        ];
+        for bad in cases {
+            assert_eq!(Token::parse(&bad).unwrap_err().kind(), Kind::Invalid, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_unsupported() {
+        let mut bytes = vec![TOKEN_FORMAT + 1, 1, 2, 3];
+        bytes.extend(digest32(&bytes).to_be_bytes());
+        let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(Token::parse(&text).unwrap_err().kind(), Kind::Unsupported);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_reads_back(next in any::<u64>(), record in 0_u64.., rows in any::<bool>(), name in "[a-z]{1,9}") {
+            let kind = if rows { ReadKind::Rows } else { ReadKind::Partitions };
+            let from = (record > 0).then(|| ReadFrom::new(&name, record));
+            let token = Token::new(kind, NextVersion(next), from, Some(&life()), &edit());
+            prop_assert_eq!(Token::parse(&token.to_string()).unwrap(), token);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A chain of a dataset and what any round of it does, whatever its source: finish what is recorded, record what was staged.
+
+use alluvium_core::{
+    Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, ChainFile, Dataset, Error, Incarnation, Job, Kind, Range,
+    RecordBody, Result, Shard, TableSpec, app_id,
+};
+use alluvium_lake::{ChainListing, ChainStore, PutNew, Sweep};
+
+use super::finish::{Finished, Finishing};
+use crate::engine::Engine;
+
+/// Finished batches whose records are kept though nothing needs them.
+const RECORDS_KEPT: u64 = 64;
+
+/// One chain of a dataset.
+pub(super) struct ChainWork<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) dataset: &'a Dataset,
+    pub(super) incarnation: Incarnation,
+    pub(super) chain: ChainStore,
+    prepared: bool,
+    /// This round has begun to finish a batch: what has changed in the chain since may be our own doing.
+    pub(super) finishing: bool,
+}
+
+/// What became of the batch that the chain's newest record intends.
+pub(super) enum Resumed {
+    /// All tables have it.
+    Done(BatchOutcome, Option<Range>),
+    /// The same intent under another key: to be written.
+    Again(BatchRecord),
+    /// Nothing of it was ever intended: the range is to be chosen under this key.
+    Anew(BatchKey),
+}
+
+impl<'a> ChainWork<'a> {
+    pub(super) fn new(engine: &'a Engine, dataset: &'a Dataset, incarnation: &Incarnation, shard: Shard) -> Self {
+        Self {
+            engine,
+            dataset,
+            chain: engine.chain(incarnation, Job::Ingest, dataset, shard),
+            incarnation: incarnation.clone(),
+            prepared: false,
+            finishing: false,
+        }
+    }
+
+    pub(super) const fn is_prepared(&self) -> bool {
+        self.prepared
+    }
+
+    pub(super) fn finishing(&self, resumed: bool) -> Finishing<'_> {
+        Finishing { engine: self.engine, incarnation: &self.incarnation, dataset: self.dataset, chain: &self.chain, resumed }
+    }
+
+    /// Finishes the batch of the chain's newest record.
+    pub(super) async fn resume(&mut self, listing: &ChainListing, newest: BatchKey) -> Result<Resumed> {
+        let record = self.record(newest).await?;
+        self.prepare(listing).await?;
+        let why = match self.finishing(true).finish(&record).await? {
+            Finished::Done(mark) => {
+                let range = match record.body {
+                    RecordBody::Intent(recorded) => Some(recorded.range),
+                    RecordBody::Void => None,
+                };
+                return Ok(Resumed::Done(mark.outcome, range));
+            }
+            Finished::Amend(why) => why,
+        };
+        let attempt = newest.attempt.next().ok_or_else(|| {
+            Error::new(Kind::Internal, format!("batch {newest} of {} was attempted too often: {why}", self.dataset.name))
+        })?;
+        Ok(match self.earlier_intent(listing, newest).await? {
+            // The range is fixed, and what was staged for it is still there: the same intent under another key.
+            Some(intent) => Resumed::Again(BatchRecord { attempt, ..intent }),
+            None => Resumed::Anew(BatchKey { batch: newest.batch, attempt }),
+        })
+    }
+
+    async fn record(&self, key: BatchKey) -> Result<BatchRecord> {
+        self.chain.record(key).await?.ok_or_else(|| {
+            Error::new(Kind::Unavailable, format!("the record of batch {key} of {} was listed and is gone", self.dataset.name))
+                .hint("run again")
+        })
+    }
+
+    async fn earlier_intent(&self, listing: &ChainListing, key: BatchKey) -> Result<Option<BatchRecord>> {
+        for attempt in listing.records.get(&key.batch).into_iter().flatten().filter(|a| **a < key.attempt) {
+            let record = self.record(BatchKey { attempt: *attempt, ..key }).await?;
+            if matches!(record.body, RecordBody::Intent(_)) {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The range that the batch took; `None` before the first batch, and where its record was folded away.
+    pub(super) async fn range_of(&self, listing: &ChainListing, batch: BatchNumber) -> Result<Option<Range>> {
+        if batch.0 == 0 || !listing.records.contains_key(&batch) {
+            return Ok(None);
+        }
+        for attempt in listing.records.get(&batch).into_iter().flatten() {
+            if let Some(recorded) = self.chain.recorded_range(BatchKey { batch, attempt: *attempt }).await? {
+                return Ok(Some(recorded.range));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes a record and finishes its batch; `None` if another process was quicker: what stands there decides what is taken.
+    pub(super) async fn write(&mut self, record: &BatchRecord, sweeps: Vec<Sweep>) -> Result<Option<BatchOutcome>> {
+        if self.chain.write(record).await? == PutNew::Exists {
+            for sweep in sweeps {
+                sweep.run().await;
+            }
+            return Ok(None);
+        }
+        self.finishing = true;
+        match self.finishing(false).finish(record).await? {
+            Finished::Done(mark) => Ok(Some(mark.outcome)),
+            Finished::Amend(_) => Ok(None),
+        }
+    }
+
+    /// Makes the table, or lets it follow the declaration, once a run.
+    pub(super) async fn prepare(&mut self, listing: &ChainListing) -> Result<()> {
+        if self.prepared {
+            return Ok(());
+        }
+        let spec = TableSpec::data(self.dataset);
+        if listing.newest_done().is_some() && !self.engine.log_of(&spec).exists().await? {
+            return Err(Error::new(
+                Kind::Corrupt,
+                format!("dataset {}: its table is gone, though batches of it were finished", self.dataset.name),
+            )
+            .hint("restore the table's directory from a backup; to begin anew, delete the namespace or use a new dataset name"));
+        }
+        let app = app_id(self.chain.chain());
+        self.engine.log_of(&spec).ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        self.prepared = true;
+        Ok(())
+    }
+}

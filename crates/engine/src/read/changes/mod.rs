@@ -1,0 +1,351 @@
+//! Changes: what happened to a dataset since a reader last looked, as notifications or as rows.
+//!
+//! Place in the flow: downstream of every job; a reader is at a version of one table (`notifications`, or the dataset's own) and is
+//! given all that came since, in the order of versions. Invariants: never a partial answer (all that a round needs is looked for
+//! before its first row is given); a consumer moves only when its reader says that the rows were used. Deliberately not here: how
+//! rows are printed.
+//!
+//! A reader at the beginning is given the table's whole history while it is kept; once it is not, the rows that stand, as inserts of
+//! the newest version: what it ends up with is the same. A reader that has got something already cannot be helped so, and is refused.
+
+mod compare;
+mod consumers;
+mod plan;
+mod recorded;
+mod stream;
+mod tell;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use alluvium_core::{
+    Dataset, DatasetName, Error, Incarnation, Kind, NextVersion, ReadFrom, ReadKind, Result, TableName, TableSpec, Token,
+};
+use alluvium_lake::{Advanced, ChangedFile, ConsumerStore, DeltaLog, Floor, arrow_schema};
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+
+pub use self::consumers::{ConsumerStatus, PositionStatus};
+use self::stream::{Source, Span, Told};
+use self::tell::{CommitTold, Telling};
+use crate::engine::{Engine, Stop};
+
+/// How often a reader that waits looks for more.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// A wait that only a stop ends.
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);
+/// Files looked for at a time, before anything is read.
+const FILES_A_LOOK: usize = 4096;
+
+/// What a reader asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct ChangesRequest<'a> {
+    /// Notifications, or rows.
+    pub kind: ReadKind,
+    /// A named reader, which is registered if it is new.
+    pub consumer: Option<&'a str>,
+    /// Where to begin, in place of the consumer's position.
+    pub since: Option<&'a str>,
+    /// Begin with the rows that stand, whatever came before.
+    pub snapshot: bool,
+}
+
+/// A reader of a dataset's changes and where it stands.
+pub struct ChangesReader<'a> {
+    engine: &'a Engine,
+    dataset: DatasetName,
+    kind: ReadKind,
+    table: TableName,
+    log: DeltaLog,
+    incarnation: Option<Incarnation>,
+    consumer: Option<Reader>,
+    at: NextVersion,
+    snapshot: bool,
+}
+
+/// Under which name is read, and the number of the consumer's record that was read.
+struct Reader {
+    name: String,
+    record: u64,
+    store: ConsumerStore,
+}
+
+/// What came since the reader last looked. Dropped, the reading ends.
+pub struct Changes {
+    schema: SchemaRef,
+    next: Token,
+    told: Option<Told>,
+    stop: Stop,
+}
+
+impl Changes {
+    /// The columns.
+    #[must_use]
+    pub fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    /// Where a reader stands that has used all of it.
+    #[must_use]
+    pub fn token(&self) -> String {
+        self.next.to_string()
+    }
+
+    /// The next rows; `None` after the last.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] if a file was deleted meanwhile, [`Kind::Corrupt`] if one is damaged, [`Kind::Unsupported`] if a comparison
+    /// takes too much memory, [`Kind::Unavailable`] if the store failed or somebody asked to stop. The rows given before are then
+    /// to be thrown away, or given again by the next read.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let Some(told) = &mut self.told else { return Ok(None) };
+        let stopped = || Error::new(Kind::Unavailable, "the reading was stopped before its end");
+        if self.stop.asked() {
+            return Err(stopped());
+        }
+        let next = tokio::select! {
+            next = told.next() => next?,
+            () = self.stop.sleep(FOREVER) => return Err(stopped()),
+        };
+        if next.is_none() {
+            self.told = None;
+        }
+        Ok(next)
+    }
+}
+
+impl Engine {
+    /// A reader of a dataset's changes. With a consumer's name, that consumer is registered if it is new, and from then on vacuum
+    /// heeds it; without, nothing is written.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`] for a token that is none, or of another dataset, kind or life of the namespace, and for a name that is
+    /// none; [`Kind::Conflict`] if the namespace is being deleted.
+    pub async fn changes<'a>(&'a self, dataset: &Dataset, request: &ChangesRequest<'_>) -> Result<ChangesReader<'a>> {
+        let incarnation = match request.consumer {
+            Some(_) => Some(self.incarnation().await?),
+            None => self.existing_incarnation().await?,
+        };
+        let since = match request.since {
+            Some(text) => {
+                let token = Token::parse(text)?;
+                check_token(&token, incarnation.as_ref(), dataset, request.kind)?;
+                Some(token.next)
+            }
+            None => None,
+        };
+        let (consumer, at) = match (request.consumer, &incarnation) {
+            (Some(name), Some(incarnation)) => {
+                let store = ConsumerStore::new(&self.store, &self.resolver, incarnation);
+                let there = store.register(name, &dataset.name, self.clock.now_ms()).await?;
+                let at = there.reached(request.kind).next;
+                (Some(Reader { name: name.to_owned(), record: there.number, store }), at)
+            }
+            _ => (None, NextVersion(0)),
+        };
+        let table = table_read(request.kind, dataset);
+        Ok(ChangesReader {
+            engine: self,
+            dataset: dataset.name.clone(),
+            kind: request.kind,
+            log: self.log(&table),
+            table,
+            incarnation,
+            consumer,
+            at: since.unwrap_or(at),
+            snapshot: request.snapshot,
+        })
+    }
+}
+
+/// The table whose versions a reader of this kind counts.
+fn table_read(kind: ReadKind, dataset: &Dataset) -> TableName {
+    match kind {
+        ReadKind::Partitions => TableName::NOTIFICATIONS,
+        ReadKind::Rows => TableName::from(&dataset.name),
+    }
+}
+
+fn check_token(token: &Token, incarnation: Option<&Incarnation>, dataset: &Dataset, kind: ReadKind) -> Result<()> {
+    if !token.is_of(incarnation, &dataset.name) {
+        return Err(Error::new(
+            Kind::Invalid,
+            format!("the token is not of dataset {}, or of a former life of the namespace", dataset.name),
+        )
+        .hint("a token is good for the dataset and the namespace that it was printed for"));
+    }
+    if token.kind != kind {
+        let hint = match token.kind {
+            ReadKind::Rows => "read it with --rows",
+            ReadKind::Partitions => "read it without --rows",
+        };
+        return Err(Error::new(Kind::Invalid, format!("the token is of a reader of {}", token.kind.name())).hint(hint));
+    }
+    Ok(())
+}
+
+impl ChangesReader<'_> {
+    /// What came since: everything up to the table's newest version. The reader stays where it is until it is told to go on.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] if something of it is no longer kept, [`Kind::Unsupported`] for tables and commits that changes cannot be
+    /// read of, [`Kind::Corrupt`] and [`Kind::Unavailable`] as for any read. Nothing was given then.
+    pub async fn read(&self) -> Result<Changes> {
+        let Some(standing) = self.log.standing().await? else {
+            if self.at.0 > 0 {
+                return Err(self.gone("the table is gone"));
+            }
+            return self.nothing(&self.declared_schema(), self.at);
+        };
+        let next = NextVersion(standing.version + 1);
+        if self.at > next {
+            return Err(self.gone("the table was set back to an older version"));
+        }
+        let telling = Telling::new(self.kind, &standing.schema, &self.dataset)?;
+        let schema = telling.schema();
+        let source =
+            Source::new(self.log.clone(), self.table.clone(), standing.schema.clone(), telling, self.engine.memory_bytes);
+        let beginning = self.snapshot || (self.at.0 == 0 && !self.whole(&source, standing.version).await?);
+        let span = if beginning {
+            self.standing(standing.version).await?
+        } else if self.at == next {
+            return self.nothing(&standing.schema, next);
+        } else {
+            if self.at.0 > 0 && !self.whole(&source, standing.version).await? {
+                return Err(self.gone("versions that it has not read are no longer kept"));
+            }
+            Span::Versions { first: self.at.0, last: standing.version }
+        };
+        Ok(Changes { schema, next: self.token(next), told: Some(Told::new(source, span)), stop: self.engine.stop.clone() })
+    }
+
+    /// Goes on behind what was read. The consumer stays where it is.
+    pub fn advance(&mut self, changes: &Changes) {
+        self.at = changes.next.next;
+        self.snapshot = false;
+    }
+
+    /// Moves the consumer behind what was read, which is durable on return. Does nothing where there is nothing new, or no consumer.
+    ///
+    /// # Errors
+    /// [`Kind::Conflict`] if another process reads with this name, [`Kind::NotFound`] if the consumer was removed meanwhile,
+    /// [`Kind::Unavailable`] if the store failed: then the consumer is moved or not.
+    pub async fn commit(&mut self, changes: &Changes) -> Result<()> {
+        let Some(reader) = &mut self.consumer else { return Ok(()) };
+        let token = &changes.next;
+        let now_ms = self.engine.clock.now_ms();
+        let there = reader.store.find(&reader.name, &self.dataset).await?;
+        if there.is_some_and(|c| c.number == reader.record && c.reached(self.kind).next == token.next) {
+            return Ok(());
+        }
+        match reader.store.advance(&reader.name, &self.dataset, token, now_ms).await? {
+            Advanced::Moved(there) => {
+                reader.record = there.number;
+                Ok(())
+            }
+            Advanced::AlreadyThere(_) | Advanced::Older(_) | Advanced::Stale(_) => {
+                Err(another_reads(&reader.name, &self.dataset))
+            }
+            Advanced::Unknown => Err(no_consumer(&reader.name)),
+        }
+    }
+
+    /// Waits until there is more. `false`: somebody asked to stop.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed.
+    pub async fn wait(&self) -> Result<bool> {
+        while !self.engine.stop.asked() {
+            if !self.log.versions_from(self.at.0).await?.is_empty() {
+                return Ok(true);
+            }
+            self.engine.stop.sleep(LOOK_INTERVAL).await;
+        }
+        Ok(false)
+    }
+
+    /// Whether all is kept that a reader needs from where it stands on: log entries, and the files they name.
+    async fn whole(&self, source: &Source, newest: u64) -> Result<bool> {
+        // A consumer was registered before this look: see `alluvium_lake::Floor`.
+        let floor = Floor::new(&self.engine.store, &self.engine.resolver, &self.table).kept_from().await?;
+        if self.at < floor {
+            return Ok(false);
+        }
+        if self.at.0 > newest {
+            return Ok(true);
+        }
+        let entries = self.log.versions_from(self.at.0).await?;
+        let needed = entries.iter().take_while(|v| **v <= newest);
+        if !needed.copied().eq(self.at.0..=newest) {
+            return Ok(false);
+        }
+        let mut files: Vec<ChangedFile> = Vec::new();
+        for version in self.at.0..=newest {
+            let Some((_, pieces)) = source.pieces(version).await? else { return Ok(false) };
+            files.extend(pieces.iter().flat_map(|piece| piece.files()).cloned());
+            if files.len() >= FILES_A_LOOK || version == newest {
+                if self.log.first_missing(&files).await?.is_some() {
+                    return Ok(false);
+                }
+                files.clear();
+            }
+        }
+        Ok(true)
+    }
+
+    async fn standing(&self, version: u64) -> Result<Span> {
+        let files = self.log.standing_files(version).await?;
+        let told = self.log.version_changes(version).await?.map(|c| c.committed_at_ms);
+        let newest_file = files.iter().map(|f| f.modified_ms).max().unwrap_or(0);
+        Ok(Span::Standing { files, commit: CommitTold { version, committed_at_ms: told.unwrap_or(newest_file) } })
+    }
+
+    fn nothing(&self, table: &SchemaRef, next: NextVersion) -> Result<Changes> {
+        let schema = Telling::new(self.kind, table, &self.dataset)?.schema();
+        Ok(Changes { schema, next: self.token(next), told: None, stop: self.engine.stop.clone() })
+    }
+
+    fn token(&self, next: NextVersion) -> Token {
+        let read_from = self.consumer.as_ref().map(|r| ReadFrom::new(&r.name, r.record));
+        Token::new(self.kind, next, read_from, self.incarnation.as_ref(), &self.dataset)
+    }
+
+    /// The columns of a table that is not there yet.
+    fn declared_schema(&self) -> SchemaRef {
+        let spec = match self.kind {
+            ReadKind::Partitions => TableSpec::notifications(),
+            ReadKind::Rows => match self.engine.project.dataset(&self.dataset.0) {
+                Some(dataset) => TableSpec::data(dataset),
+                None => TableSpec::notifications(),
+            },
+        };
+        arrow_schema(&spec)
+    }
+
+    fn gone(&self, why: &str) -> Error {
+        let who = match &self.consumer {
+            Some(reader) => format!("consumer {}", reader.name),
+            None => "the reader".to_owned(),
+        };
+        let hint = match &self.consumer {
+            Some(reader) => format!(
+                "start over: empty what was made of the changes, then alluvium consumers reset {}, and read from the beginning",
+                reader.name
+            ),
+            None => "start over: empty what was made of the changes, and read without --since".to_owned(),
+        };
+        Error::new(Kind::NotFound, format!("changes of dataset {}: {who} is behind what is kept: {why}", self.dataset)).hint(hint)
+    }
+}
+
+/// A name that another process uses too.
+pub(super) fn another_reads(name: &str, dataset: &DatasetName) -> Error {
+    Error::new(Kind::Conflict, format!("consumer {name} of dataset {dataset} was moved by another reader since this one read"))
+        .hint("what was read may be used twice: let one process use the name, and read again")
+}
+
+pub(super) fn no_consumer(name: &str) -> Error {
+    Error::new(Kind::NotFound, format!("there is no consumer {name}"))
+        .hint("a consumer begins with: alluvium changes DATASET --consumer NAME")
+}

@@ -1,0 +1,168 @@
+//! Consumers' records: by hand, and what two writers may do to each other.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use alluvium_core::Namespace;
+use object_store::memory::InMemory;
+
+use super::*;
+
+fn life() -> Incarnation {
+    Incarnation("0123456789abcdef0123456789abcdef".to_owned())
+}
+
+fn edit() -> DatasetName {
+    DatasetName("edit".to_owned())
+}
+
+fn consumers() -> ConsumerStore {
+    ConsumerStore::new(&Store::over(Arc::new(InMemory::new())), &Resolver::new(Namespace::default()), &life())
+}
+
+/// A token that the consumer `reports` was given when it stood at `record`.
+fn given(kind: ReadKind, next: u64, record: u64) -> Token {
+    Token::new(kind, NextVersion(next), Some(ReadFrom::new("reports", record)), Some(&life()), &edit())
+}
+
+/// A token that no consumer was given.
+fn bare(next: u64) -> Token {
+    Token::new(ReadKind::Rows, NextVersion(next), None, Some(&life()), &edit())
+}
+
+async fn moved(consumers: &ConsumerStore, token: &Token) -> Consumer {
+    match consumers.advance("reports", &edit(), token, 2).await.unwrap() {
+        Advanced::Moved(consumer) => consumer,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_golden_file_reads_and_writes_as_it_is() {
+    let golden = include_str!("../../tests/golden/consumer-v1.json").trim_end();
+    let record: ConsumerRecord = read_versioned(golden.as_bytes(), CONSUMER_FORMAT, "consumer").unwrap();
+    let at = Reached { next: NextVersion(12), set_by: 3, token: Some("0170aa".to_owned()) };
+    assert_eq!((record.partitions.clone(), record.rows.clone(), record.removed), (at, Reached::default(), false));
+    assert_eq!((record.consumer.as_str(), &record.dataset, record.writer.as_str()), ("reports", &edit(), "6f1c0a"));
+    assert_eq!(serde_json::to_string(&record).unwrap(), golden);
+}
+
+#[tokio::test]
+async fn a_new_consumer_stands_at_the_beginning_and_is_registered_once() {
+    let consumers = consumers();
+    let first = consumers.register("reports", &edit(), 1).await.unwrap();
+    assert_eq!((first.number, first.reached(ReadKind::Rows).next), (1, NextVersion(0)));
+    assert_eq!(consumers.register("reports", &edit(), 2).await.unwrap(), first);
+    assert_eq!(consumers.list().await.unwrap(), [first]);
+    assert_eq!(consumers.find("other", &edit()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_two_positions_of_a_consumer_move_apart_from_each_other() {
+    let consumers = consumers();
+    consumers.register("reports", &edit(), 1).await.unwrap();
+    moved(&consumers, &given(ReadKind::Rows, 5, 1)).await;
+    // Read before the rows moved, and good all the same.
+    let both = moved(&consumers, &given(ReadKind::Partitions, 3, 1)).await;
+    assert_eq!((both.reached(ReadKind::Partitions).next, both.reached(ReadKind::Rows).next), (NextVersion(3), NextVersion(5)));
+}
+
+#[tokio::test]
+async fn a_reader_that_read_before_another_one_acknowledged_is_stale() {
+    let consumers = consumers();
+    consumers.register("reports", &edit(), 1).await.unwrap();
+    moved(&consumers, &given(ReadKind::Rows, 5, 1)).await;
+    let late = given(ReadKind::Rows, 9, 1);
+    assert_eq!(consumers.advance("reports", &edit(), &late, 3).await.unwrap(), Advanced::Stale(NextVersion(5)));
+    moved(&consumers, &given(ReadKind::Rows, 9, 2)).await;
+}
+
+#[tokio::test]
+async fn the_same_token_again_changes_nothing_and_an_older_one_is_refused() {
+    let consumers = consumers();
+    consumers.register("reports", &edit(), 1).await.unwrap();
+    let there = moved(&consumers, &bare(5)).await;
+    assert_eq!(consumers.advance("reports", &edit(), &bare(5), 3).await.unwrap(), Advanced::AlreadyThere(there));
+    assert_eq!(consumers.advance("reports", &edit(), &bare(4), 3).await.unwrap(), Advanced::Older(NextVersion(5)));
+    assert_eq!(consumers.advance("nobody", &edit(), &bare(5), 3).await.unwrap(), Advanced::Unknown);
+}
+
+#[tokio::test]
+async fn a_token_that_another_consumer_was_given_starts_this_one_there() {
+    let consumers = consumers();
+    consumers.register("reports", &edit(), 1).await.unwrap();
+    let of_another = Token::new(ReadKind::Rows, NextVersion(8), Some(ReadFrom::new("audit", 1)), Some(&life()), &edit());
+    moved(&consumers, &bare(5)).await;
+    assert_eq!(moved(&consumers, &of_another).await.reached(ReadKind::Rows).next, NextVersion(8));
+}
+
+#[tokio::test]
+async fn after_a_reset_tokens_read_before_it_are_stale() {
+    let consumers = consumers();
+    consumers.register("reports", &edit(), 1).await.unwrap();
+    moved(&consumers, &given(ReadKind::Rows, 5, 1)).await;
+    assert!(consumers.reset("reports", 3).await.unwrap());
+    let at = consumers.find("reports", &edit()).await.unwrap().unwrap();
+    assert_eq!((at.number, at.reached(ReadKind::Rows).next), (3, NextVersion(0)));
+    let before = given(ReadKind::Rows, 9, 2);
+    assert_eq!(consumers.advance("reports", &edit(), &before, 4).await.unwrap(), Advanced::Stale(NextVersion(0)));
+    assert!(!consumers.reset("nobody", 3).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_removed_consumer_is_gone_and_its_name_starts_anew_without_reusing_a_number() {
+    let consumers = consumers();
+    consumers.register("reports", &edit(), 1).await.unwrap();
+    assert!(consumers.remove("reports", 2).await.unwrap());
+    assert!(!consumers.remove("reports", 2).await.unwrap());
+    assert_eq!(consumers.list().await.unwrap(), []);
+    assert_eq!(consumers.advance("reports", &edit(), &bare(5), 3).await.unwrap(), Advanced::Unknown);
+    assert_eq!(consumers.register("reports", &edit(), 4).await.unwrap().number, 3);
+}
+
+#[tokio::test]
+async fn a_writer_that_slept_while_old_records_were_deleted_writes_nothing_that_counts() {
+    let consumers = consumers();
+    let asleep = consumers.register("reports", &edit(), 1).await.unwrap();
+    for next in 1..=30 {
+        moved(&consumers, &bare(next)).await;
+    }
+    let directory = consumers.directory("reports", &edit()).unwrap();
+    assert_eq!(consumers.numbers(&directory).await.unwrap(), (24..=31).collect::<Vec<_>>());
+    let mut late = Consumer { number: asleep.number + 1, ..asleep };
+    assert!(!consumers.write(&mut late).await.unwrap());
+    assert_eq!(consumers.find("reports", &edit()).await.unwrap().unwrap().reached(ReadKind::Rows).next, NextVersion(30));
+}
+
+#[tokio::test]
+async fn of_two_writers_of_one_record_one_wins() {
+    let consumers = consumers();
+    let first = consumers.register("reports", &edit(), 1).await.unwrap();
+    let next = || Consumer { number: 2, ..first.clone() };
+    let (mut one, mut other) = (next(), next());
+    assert!(consumers.write(&mut one).await.unwrap());
+    assert!(!consumers.write(&mut other).await.unwrap());
+    // A record that follows at once does not make the one before it stale.
+    moved(&consumers, &bare(5)).await;
+    assert_eq!(consumers.find("reports", &edit()).await.unwrap().unwrap().number, 3);
+}
+
+#[tokio::test]
+async fn records_of_a_former_life_of_the_namespace_do_not_count() {
+    let store = Store::over(Arc::new(InMemory::new()));
+    let names = Resolver::new(Namespace::default());
+    let former = ConsumerStore::new(&store, &names, &Incarnation("f0".to_owned()));
+    former.register("reports", &edit(), 1).await.unwrap();
+    let now = ConsumerStore::new(&store, &names, &life());
+    assert_eq!(now.find("reports", &edit()).await.unwrap(), None);
+    assert_eq!(now.register("reports", &edit(), 2).await.unwrap().number, 2);
+}
+
+#[tokio::test]
+async fn a_name_that_cannot_be_a_path_is_refused() {
+    for name in ["", ".", "..", "a/b", "ü"] {
+        assert_eq!(consumers().register(name, &edit(), 1).await.unwrap_err().kind(), Kind::Invalid, "{name:?}");
+    }
+    assert_eq!(consumers().remove("a/b", 1).await.unwrap_err().kind(), Kind::Invalid);
+}

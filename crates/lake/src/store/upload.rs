@@ -1,0 +1,77 @@
+//! Putting large files in parts: each part is tried again by itself, and none takes longer than a request may.
+//!
+//! Only for names that are never used by anybody else: an upload in parts replaces what is there.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload, UploadPart};
+use tokio::sync::Semaphore;
+
+/// Files from this size on go up in parts.
+pub(super) const IN_PARTS_FROM_BYTES: usize = 16 << 20;
+/// The size of a part but the last.
+const PART_BYTES: usize = 8 << 20;
+/// Parts of one file on their way at a time.
+const PARTS_IN_FLIGHT: usize = 4;
+
+/// Uploads `bytes` to `path`, a name of this writer's own. `slots` bounds what is on its way to the store in all.
+///
+/// # Errors
+/// What the store said. The upload is then given up, and what is left of it is nothing a reader sees.
+pub(super) async fn upload(
+    store: &dyn ObjectStore,
+    path: &Path,
+    bytes: Bytes,
+    slots: &Arc<Semaphore>,
+) -> object_store::Result<()> {
+    let mut upload = store.put_multipart(path).await?;
+    match put_parts(upload.as_mut(), &bytes, slots).await {
+        Ok(()) => {}
+        Err(e) => {
+            abandon(upload.as_mut(), path).await;
+            return Err(e);
+        }
+    }
+    let Err(failed) = upload.complete().await else { return Ok(()) };
+    // The answer may be lost and the file there: nobody else writes to this name.
+    match store.head(path).await {
+        Ok(there) if there.size == bytes.len() as u64 => Ok(()),
+        _ => {
+            abandon(upload.as_mut(), path).await;
+            Err(failed)
+        }
+    }
+}
+
+async fn put_parts(upload: &mut dyn MultipartUpload, bytes: &Bytes, slots: &Arc<Semaphore>) -> object_store::Result<()> {
+    let mut in_flight = FuturesUnordered::new();
+    for from in (0..bytes.len()).step_by(PART_BYTES) {
+        if in_flight.len() >= PARTS_IN_FLIGHT
+            && let Some(part) = in_flight.next().await
+        {
+            part?;
+        }
+        let part = upload.put_part(PutPayload::from(bytes.slice(from..bytes.len().min(from + PART_BYTES))));
+        in_flight.push(with_slot(part, slots.clone()));
+    }
+    while let Some(part) = in_flight.next().await {
+        part?;
+    }
+    Ok(())
+}
+
+async fn with_slot(part: UploadPart, slots: Arc<Semaphore>) -> object_store::Result<()> {
+    // The semaphore is never closed; without a slot the part goes up all the same.
+    let _slot = slots.acquire().await.ok();
+    part.await
+}
+
+async fn abandon(upload: &mut dyn MultipartUpload, path: &Path) {
+    if let Err(error) = upload.abort().await {
+        tracing::debug!(%path, %error, "could not give up an upload");
+    }
+}

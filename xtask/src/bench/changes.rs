@@ -1,0 +1,229 @@
+//! `cargo xtask bench changes`: reading the rows of one batch as changes, measured against deltalake's `load_cdf`.
+//!
+//! The same rows are taken in by Alluvium in one batch, and written by deltalake in one commit to a table with Delta's change data
+//! feed; then each is read as changes from its beginning, in turns. `load_cdf` is timed inside its process, without the start of
+//! Python and its imports; Alluvium is timed from before its start to after its end, and writes what it reads.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use super::generate::{self, Shape};
+use super::measure;
+use super::{FILES, build_release, project, python, remove, target_dir};
+use crate::steps;
+
+const USAGE: &str = "\
+usage: cargo xtask bench changes [OPTIONS]
+
+  --rows N        rows of the batch (1000000)
+  --orgs N        organisations, skewed (50)
+  --runs R        runs of each, in turns; medians are printed (3)
+  --keep DIR      work there and leave the tables (default: the target directory's bench/, tables removed)
+  --binary PATH   measure this alluvium instead of building one
+";
+
+struct Options {
+    rows: u64,
+    orgs: u32,
+    runs: usize,
+    keep: Option<PathBuf>,
+    binary: Option<PathBuf>,
+}
+
+/// Runs the benchmark as `args` ask.
+pub fn main(args: &[&str]) -> ExitCode {
+    let options = match parse(args) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(message) => {
+            eprintln!("xtask: {message}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match compare(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: bench changes: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(args: &[&str]) -> Result<Option<Options>, String> {
+    let mut options = Options { rows: 1_000_000, orgs: 50, runs: 3, keep: None, binary: None };
+    let mut args = args.iter().copied();
+    while let Some(name) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{name} needs a value"));
+        let bad = |text: &str| format!("{name} wants a positive number, not {text:?}");
+        match name {
+            "--rows" => options.rows = value().and_then(|v| v.parse().map_err(|_| bad(v)))?,
+            "--orgs" => options.orgs = value().and_then(|v| v.parse().map_err(|_| bad(v)))?,
+            "--runs" => options.runs = value().and_then(|v| v.parse().map_err(|_| bad(v)))?,
+            "--keep" => options.keep = Some(value()?.into()),
+            "--binary" => options.binary = Some(value()?.into()),
+            "--help" | "-h" => return Ok(None),
+            _ => return Err(format!("unknown option {name}")),
+        }
+    }
+    if options.rows == 0 || options.orgs == 0 || options.runs == 0 {
+        return Err("--rows, --orgs and --runs want positive numbers".to_owned());
+    }
+    Ok(Some(options))
+}
+
+/// A way to read the changes.
+struct Line {
+    name: &'static str,
+    /// Arguments of `alluvium changes`; none: `load_cdf`.
+    args: Option<&'static [&'static str]>,
+    walls: Vec<Duration>,
+    peaks: Vec<u64>,
+}
+
+impl Line {
+    const fn new(name: &'static str, args: Option<&'static [&'static str]>) -> Self {
+        Self { name, args, walls: Vec::new(), peaks: Vec::new() }
+    }
+}
+
+fn compare(options: &Options) -> io::Result<()> {
+    let target = target_dir()?;
+    let binary = match &options.binary {
+        Some(binary) => binary.clone(),
+        None => build_release(&target)?,
+    };
+    let dir = options.keep.clone().unwrap_or_else(|| target.join("bench"));
+    fs::create_dir_all(&dir)?;
+    let dir = fs::canonicalize(dir)?;
+    let input = generate::input(&dir, Shape { rows: options.rows, orgs: options.orgs, files: FILES })?;
+    let work = dir.join("changes");
+    remove(&work)?;
+    fs::create_dir_all(&work)?;
+
+    eprintln!("xtask: taking in {} rows", options.rows);
+    fs::write(work.join("alluvium.yaml"), project(&input.dir, "process"))?;
+    let mut ingest = alluvium(&binary);
+    ingest.args(["run", "ingest", "--output", "json", "--project"]).arg(&work);
+    measure::run(ingest, "alluvium run ingest")?;
+    let python = python();
+    match &python {
+        Some(python) => {
+            eprintln!("xtask: the same rows by deltalake, with its change data feed");
+            let mut peer = Command::new(python);
+            peer.arg(steps::root().join("xtask/python/peer_ingest.py")).arg("--feed").arg(work.join("peer")).args(&input.files);
+            measure::run(peer, "peer_ingest.py")?;
+        }
+        None => {
+            eprintln!("xtask: no Python with deltalake: the peer is left out (set ALLUVIUM_TEST_PYTHON, or run .ci/run once)")
+        }
+    }
+
+    let mut lines = vec![
+        Line::new("alluvium, Arrow file", Some(&["--format", "arrow"])),
+        Line::new("alluvium, Arrow file, 64MiB", Some(&["--format", "arrow", "--memory", "64MiB"])),
+        Line::new("alluvium, JSON lines", Some(&["--format", "json"])),
+        Line::new("alluvium, Parquet file", Some(&["--format", "parquet"])),
+    ];
+    lines.extend(python.is_some().then(|| Line::new("deltalake load_cdf", None)));
+    for run in 0..options.runs {
+        for line in &mut lines {
+            eprintln!("xtask: run {} of {}: {}", run + 1, options.runs, line.name);
+            let (wall, peak) = match (line.args, &python) {
+                (Some(args), _) => read_changes(&binary, &work, args)?,
+                (None, Some(python)) => load_cdf(python, &work.join("peer"), options.rows)?,
+                (None, None) => continue,
+            };
+            line.walls.push(wall);
+            line.peaks.push(peak);
+        }
+    }
+    print!("{}", table(options, &lines));
+    if options.keep.is_none() {
+        remove(&work)?;
+    }
+    Ok(())
+}
+
+fn alluvium(binary: &Path) -> Command {
+    let mut command = Command::new(binary);
+    for name in ["ALLUVIUM_PROJECT", "ALLUVIUM_NAMESPACE", "ALLUVIUM_MEMORY", "RUST_LOG"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn read_changes(binary: &Path, work: &Path, args: &[&str]) -> io::Result<(Duration, u64)> {
+    let out = work.join("changes.out");
+    let mut command = alluvium(binary);
+    command.args(["changes", "activity", "--rows"]).args(args).arg("--to").arg(&out).arg("--project").arg(work);
+    let measured = measure::run(command, "alluvium changes")?;
+    fs::remove_file(&out)?;
+    if !measured.stdout.starts_with("{\"next\":") {
+        return Err(io::Error::other(format!("alluvium changes printed no token: {}", measured.stdout)));
+    }
+    Ok((measured.wall, measured.peak_bytes))
+}
+
+fn load_cdf(python: &Path, table: &Path, rows: u64) -> io::Result<(Duration, u64)> {
+    let mut command = Command::new(python);
+    command.arg(steps::root().join("xtask/python/peer_changes.py")).arg(table);
+    let measured = measure::run(command, "peer_changes.py")?;
+    if measure::json_number(&measured.stdout, "rows") != Some(rows) {
+        return Err(io::Error::other(format!("load_cdf did not read {rows} rows: {}", measured.stdout)));
+    }
+    let micros = measure::json_number(&measured.stdout, "elapsed_us").unwrap_or_default();
+    Ok((Duration::from_micros(micros), measured.peak_bytes))
+}
+
+fn table(options: &Options, lines: &[Line]) -> String {
+    let median = |walls: &[Duration]| {
+        let mut sorted = walls.to_vec();
+        sorted.sort();
+        sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default().as_secs_f64()
+    };
+    let peer = lines.iter().find(|l| l.args.is_none()).map(|l| median(&l.walls));
+    let mut text = format!(
+        "changes --rows of one batch of {} rows, {} organisations; medians of {} runs\n\n{:<30}{:>8}{:>10}{:>12}\n",
+        options.rows, options.orgs, options.runs, "", "s", "peak MiB", "of load_cdf"
+    );
+    for line in lines {
+        let seconds = median(&line.walls);
+        let peak = line.peaks.iter().max().copied().unwrap_or(0) >> 20;
+        let ratio = peer.map_or_else(String::new, |peer| format!("{:.2}", seconds / peer));
+        text.push_str(&format!("{:<30}{seconds:>8.2}{peak:>10}{ratio:>12}\n", line.name));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_tells_what_part_of_the_peers_time_each_takes() {
+        let options = Options { rows: 10, orgs: 1, runs: 3, keep: None, binary: None };
+        let mut ours = Line::new("ours", Some(&[]));
+        ours.walls = [900, 500, 700].map(Duration::from_millis).to_vec();
+        ours.peaks = vec![5 << 20, 7 << 20, 6 << 20];
+        let mut peer = Line::new("peer", None);
+        peer.walls = vec![Duration::from_millis(1400)];
+        let text = table(&options, &[ours, peer]);
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(text.lines().nth(3).unwrap_or_default()), ["ours", "0.70", "7", "0.50"]);
+        assert_eq!(words(text.lines().nth(4).unwrap_or_default()), ["peer", "1.40", "0", "1.00"]);
+    }
+
+    #[test]
+    fn bad_options_are_refused() {
+        for bad in [&["--rows"][..], &["--rows", "0"], &["--runs", "x"], &["--row", "1"]] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(matches!(parse(&["--help"]), Ok(None)));
+    }
+}
