@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 use self::error::{io_error, may_pass, object_is_missing};
 use crate::local::{self, LocalDisk, Unsynced};
 use crate::log::KnownStates;
+use crate::machine::{Machine, ThisMachine};
 
 pub use self::error::store_error;
 pub use self::open::Location;
@@ -63,6 +64,7 @@ pub struct Found {
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
     local: Option<Arc<LocalDisk>>,
+    machine: Arc<dyn Machine>,
     /// Which store it is.
     identity: Arc<str>,
     uploads: Arc<Semaphore>,
@@ -123,14 +125,28 @@ impl Store {
 
     fn named(inner: Arc<dyn ObjectStore>, identity: &str) -> Self {
         let uploads = Arc::new(Semaphore::new(UPLOADS_IN_FLIGHT));
-        Self { inner, local: None, identity: identity.into(), uploads, states: KnownStates::default() }
+        let machine = Arc::new(ThisMachine);
+        Self { inner, local: None, machine, identity: identity.into(), uploads, states: KnownStates::default() }
     }
 
     /// Puts a layer (faults, counters) around the store; a local disk below keeps syncing. What is known of the tables stays with
     /// the store as it was: behind another layer stands another process.
     #[must_use]
     pub fn layered(&self, layer: impl FnOnce(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>) -> Self {
-        Self { local: self.local.clone(), ..Self::named(layer(self.inner.clone()), &self.identity) }
+        let (local, machine) = (self.local.clone(), self.machine.clone());
+        Self { local, machine, ..Self::named(layer(self.inner.clone()), &self.identity) }
+    }
+
+    /// The same store, used from another machine: by another process.
+    #[must_use]
+    pub fn on(&self, machine: Arc<dyn Machine>) -> Self {
+        Self { local: self.local.clone(), machine, ..Self::named(self.inner.clone(), &self.identity) }
+    }
+
+    /// The machine that uses the store.
+    #[must_use]
+    pub fn machine(&self) -> &Arc<dyn Machine> {
+        &self.machine
     }
 
     /// Which store it is: the same for every process that uses it.
@@ -186,6 +202,12 @@ impl Store {
         uploaded.map(|()| PutNew::Created).map_err(|e| store_error(e, "writing", path.as_ref()))
     }
 
+    /// A put whose failure is taken at its word.
+    #[cfg(feature = "plants")]
+    pub(crate) async fn put_trusting(&self, path: &Path, bytes: &Bytes) -> object_store::Result<()> {
+        self.inner.put_opts(path, bytes.clone().into(), PutOptions::from(PutMode::Create)).await.map(|_| ())
+    }
+
     async fn put_if_absent(&self, path: &Path, bytes: Bytes, options: PutOptions) -> Result<PutNew> {
         let mut pause = PUT_PAUSE;
         for left in (0..PUT_TRIES).rev() {
@@ -200,7 +222,7 @@ impl Store {
                 None if left > 0 && may_pass(&failed) => {}
                 None => return Err(store_error(failed, "writing", path.as_ref())),
             }
-            tokio::time::sleep(pause).await;
+            self.machine.sleep(pause).await;
             pause *= 2;
         }
         Err(Error::new(Kind::Internal, format!("writing {path}: it was never tried")))

@@ -7,6 +7,7 @@ use deltalake_core::kernel::EagerSnapshot;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::table::DeltaLog;
+use crate::blocking::Away;
 
 /// A file that is part of a table's version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +58,11 @@ impl DeltaLog {
     /// # Errors
     /// As [`DeltaLog::live_files`].
     pub async fn snapshot(&self, version: Option<u64>) -> Result<EagerSnapshot> {
-        EagerSnapshot::try_new(self.reader().as_ref(), version).await.map_err(|e| self.delta_error(e))
+        self.looking_again(|| async {
+            let _delta_rs_reads_on_threads_of_its_own = Away::begin();
+            EagerSnapshot::try_new(self.reader().as_ref(), version).await.map_err(|e| self.delta_error(e))
+        })
+        .await
     }
 
     /// Our error for delta-rs's.

@@ -46,7 +46,7 @@ pub(crate) async fn prove_once(store: &Store, resolver: &Resolver, now_ms: i64) 
 
 async fn prove(store: &Store, resolver: &Resolver) -> Result<()> {
     // Names of this proof alone: two processes may prove at once.
-    let id = uuid::Uuid::new_v4().simple().to_string();
+    let id = store.machine().fresh_id().simple().to_string();
     let probes = [format!("{id}-twice"), format!("{id}-at-once")].map(|name| Path::from(resolver.store_probe(&name)));
     let proved = async {
         twice(store, &probes[0]).await?;

@@ -7,8 +7,7 @@ use alluvium_core::{
     BatchKey, BatchNumber, Error, KafkaPositions, KafkaRange, KafkaStanding, KafkaStart, Kind, LossKind, Offset, OffsetLoss,
     Range, RecordBody, Result, Shard, Tombstones, TopicLook, loss_error,
 };
-use alluvium_lake::ChainListing;
-use tokio::time::Instant;
+use alluvium_lake::{ChainListing, in_place};
 
 use super::away::Away;
 use super::feed::{KafkaFeed, has_waited, is_full};
@@ -50,7 +49,7 @@ pub(in crate::ingest) struct KafkaIntake {
     gathering: Option<Gathering>,
     away: Away,
     /// When to look at the cluster again.
-    looks_at: Option<Instant>,
+    looks_at: Option<Duration>,
     commit_warned: bool,
 }
 
@@ -95,7 +94,7 @@ impl KafkaIntake {
         }
         if self.ends.is_none() {
             let broker = work.engine.broker.as_ref();
-            match tokio::task::block_in_place(|| look(broker, &self.topic.name, self.shard, self.topic.shards)) {
+            match in_place(|| look(broker, &self.topic.name, self.shard, self.topic.shards)) {
                 Ok(look) => self.ends = Some(ends_of(&look)),
                 // Who has the lease waits for the broker, too.
                 Err(e) if e.kind() == Kind::Unavailable => return Ok(false),
@@ -116,11 +115,11 @@ impl KafkaIntake {
         let (limits, hold) = (&work.dataset.batch, hold_bytes(work.engine, self.topic.shards));
         let Some(gathering) = self.gathering.as_mut().filter(|_| self.options.mode == Mode::Follow) else { return Ok(None) };
         let due = |g: &Gathering| is_full(g, limits) || g.is_doubtful() || g.held_bytes() >= hold;
-        tokio::task::block_in_place(|| -> Result<()> {
+        in_place(|| -> Result<()> {
             while !due(gathering) && gathering.poll(Duration::ZERO, || clock.now_micros())? {}
             Ok(())
         })?;
-        let must_look = self.looks_at.is_none_or(|at| at <= Instant::now());
+        let must_look = self.looks_at.is_none_or(|at| at <= work.engine.elapsed());
         let due = due(gathering) || has_waited(gathering, limits, clock) || must_look;
         Ok((!due).then_some(Round::Idle))
     }
@@ -151,9 +150,9 @@ impl KafkaIntake {
             self.at = Some(At { batch: finished, positions });
         }
         let doubtful = self.gathering.as_ref().is_some_and(Gathering::is_doubtful);
-        let must_look = self.gathering.is_none() || doubtful || self.looks_at.is_none_or(|at| at <= Instant::now());
+        let must_look = self.gathering.is_none() || doubtful || self.looks_at.is_none_or(|at| at <= work.engine.elapsed());
         if must_look {
-            let asked = tokio::task::block_in_place(|| self.look_at_cluster(work.engine.broker.as_ref()));
+            let asked = in_place(|| self.look_at_cluster(work.engine.broker.as_ref()));
             let look = match asked {
                 Ok(look) => look,
                 Err(e) if e.kind() == Kind::Unavailable => {
@@ -183,6 +182,15 @@ impl KafkaIntake {
             return Ok(None);
         }
         match work.range_of(listing, finished).await? {
+            #[cfg(feature = "plants")]
+            Some(Range::Kafka(range)) if alluvium_lake::Plant::ResumeFromBroker.grows() => {
+                let mut positions = KafkaPositions::after(&range);
+                for (partition, standing) in &mut positions.partitions {
+                    let next = work.engine.broker.committed(&self.topic.group, &self.topic.name, *partition);
+                    *standing = KafkaStanding { next: next.unwrap_or(Offset(0)), last: None };
+                }
+                Ok(Some(positions))
+            }
             Some(Range::Kafka(range)) => Ok(Some(KafkaPositions::after(&range))),
             Some(Range::Files(_)) => Err(Error::new(
                 Kind::Conflict,
@@ -216,7 +224,7 @@ impl KafkaIntake {
         key: BatchKey,
         (look, starts): &(TopicLook, Option<BTreeMap<i32, Offset>>),
     ) -> Result<Option<Round>> {
-        self.looks_at = Some(Instant::now() + LOOK_INTERVAL);
+        self.looks_at = Some(work.engine.elapsed() + LOOK_INTERVAL);
         if self.options.mode == Mode::Follow || self.ends.is_none() {
             self.ends = Some(ends_of(look));
         }
@@ -367,8 +375,9 @@ impl KafkaIntake {
             buffer_bytes: buffer_bytes(engine, self.topic.shards),
             headers,
         };
-        let reader = tokio::task::block_in_place(|| engine.broker.reader(&settings))?;
-        Ok(Gathering::new(reader, &self.topic.name, !parts.is_empty(), self.topic.tombstones, &positions.partitions))
+        let reader = in_place(|| engine.broker.reader(&settings))?;
+        let machine = engine.store.machine();
+        Ok(Gathering::new(reader, &self.topic.name, !parts.is_empty(), self.topic.tombstones, &positions.partitions, machine))
     }
 
     fn first_wanted(&self, partition: i32, standing: &KafkaStanding) -> Offset {
