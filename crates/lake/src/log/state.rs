@@ -139,24 +139,28 @@ impl DeltaLog {
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn state(&self, app_id: &str) -> Result<Option<TableState>> {
         self.forget(app_id);
-        let (engine, url, app) = (self.for_one_look().engine(), self.url(), app_id.to_owned());
-        let read = tokio::task::spawn_blocking(move || {
-            let snapshot = Snapshot::builder_for(url).build(engine.as_ref())?;
-            let txn = snapshot.get_app_id_version(&app, engine.as_ref())?;
-            Ok::<_, delta_kernel::Error>((snapshot, txn))
-        });
-        let read =
-            read.await.map_err(|e| Error::new(Kind::Internal, format!("reading the log of table {}", self.root())).source(e))?;
-        let (snapshot, txn) = match read {
-            Ok(read) => read,
+        let (snapshot, txn) = match self.look(app_id).await? {
+            Ok(seen) => seen,
             // That there is no log at all is told from a log that cannot be read by looking.
             Err(_) if !self.exists().await? => return Ok(None),
-            Err(e) => return Err(self.kernel_error(e)),
+            // Another process may have made the table since: only what a second look says counts.
+            Err(_) => self.look(app_id).await?.map_err(|e| self.kernel_error(e))?,
         };
         let (metadata, protocol) = self.identity(&snapshot)?;
         let state = TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn };
         self.remember(&state);
         Ok(Some(state))
+    }
+
+    /// One look at the log; the inner error is what the kernel made of it.
+    async fn look(&self, app_id: &str) -> Result<delta_kernel::DeltaResult<(Arc<Snapshot>, Option<i64>)>> {
+        let (engine, url, app) = (self.for_one_look().engine(), self.url(), app_id.to_owned());
+        let read = tokio::task::spawn_blocking(move || {
+            let snapshot = Snapshot::builder_for(url).build(engine.as_ref())?;
+            let txn = snapshot.get_app_id_version(&app, engine.as_ref())?;
+            Ok((snapshot, txn))
+        });
+        read.await.map_err(|e| Error::new(Kind::Internal, format!("reading the log of table {}", self.root())).source(e))
     }
 
     fn identity(&self, snapshot: &Arc<Snapshot>) -> Result<(Metadata, Protocol)> {
