@@ -37,13 +37,14 @@ impl Clock for SystemClock {
 /// A request to stop, shared by all who may ask and all who must heed it.
 #[derive(Debug, Clone, Default)]
 pub struct Stop {
-    inner: Arc<StopSign>,
+    inner: Arc<Asking>,
 }
 
 #[derive(Debug, Default)]
-struct StopSign {
+struct Asking {
     asked: AtomicBool,
     told: Notify,
+    /// By whose time is slept.
     machine: OnceLock<Arc<dyn Machine>>,
 }
 
