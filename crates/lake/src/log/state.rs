@@ -147,12 +147,12 @@ impl DeltaLog {
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn state(&self, app_id: &str) -> Result<Option<TableState>> {
         self.forget(app_id);
-        let (snapshot, txn) = match self.snapshot(app_id).await? {
+        let (snapshot, txn) = match self.newest_snapshot(app_id).await? {
             Ok(read) => read,
             // That there is no log at all is told from a log that cannot be read by looking.
             Err(_) if !self.exists().await? => return Ok(None),
             // Between the two, another process may have made the table.
-            Err(_) => self.snapshot(app_id).await?.map_err(|e| self.kernel_error(e))?,
+            Err(_) => self.newest_snapshot(app_id).await?.map_err(|e| self.kernel_error(e))?,
         };
         let (metadata, protocol) = self.identity(&snapshot)?;
         let state = TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn };
@@ -161,7 +161,7 @@ impl DeltaLog {
     }
 
     /// The newest snapshot, and how far `app_id` has come in it.
-    async fn snapshot(&self, app_id: &str) -> Result<Result<(Arc<Snapshot>, Option<i64>), delta_kernel::Error>> {
+    async fn newest_snapshot(&self, app_id: &str) -> Result<Result<(Arc<Snapshot>, Option<i64>), delta_kernel::Error>> {
         let (engine, url, app) = (self.engine(), self.url(), app_id.to_owned());
         let read = tokio::task::spawn_blocking(move || {
             let snapshot = Snapshot::builder_for(url).build(engine.as_ref())?;
