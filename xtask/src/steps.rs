@@ -56,6 +56,16 @@ pub fn doc() -> Step {
     step
 }
 
+/// Some hundred simulated worlds, in all of which everything must hold.
+pub fn worlds() -> Step {
+    Step::cargo("sim", &["xtask", "sim", "--seeds", "300"])
+}
+
+/// Every rule broken on purpose must show in some world.
+pub fn plants() -> Step {
+    Step::cargo("plants", &["xtask", "sim", "--plant", "all"])
+}
+
 /// All tests, with further arguments for `cargo test`.
 pub fn test(args: &[&str]) -> Step {
     let mut all = vec!["test", "--workspace"];

@@ -1,12 +1,12 @@
 //! What every operation works with.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use alluvium_core::{ChainId, Dataset, Error, Incarnation, Job, Kind, Project, Resolver, Result, Shard, TableName, TableSpec};
-use alluvium_lake::{ChainStore, DeltaLog, Location, Store, open_namespace, open_or_create_namespace};
+use alluvium_lake::{ChainStore, DeltaLog, Location, Machine, Store, ThisMachine, open_namespace, open_or_create_namespace};
 use tokio::sync::Notify;
 
 use crate::observe::Observer;
@@ -37,7 +37,7 @@ impl Clock for SystemClock {
 /// A request to stop, shared by all who may ask and all who must heed it.
 #[derive(Debug, Clone, Default)]
 pub struct Stop {
-    inner: Arc<(AtomicBool, Notify)>,
+    inner: Arc<(AtomicBool, Notify, OnceLock<Arc<dyn Machine>>)>,
 }
 
 impl Stop {
@@ -59,8 +59,14 @@ impl Stop {
         tokio::pin!(asked);
         asked.as_mut().enable();
         if !self.asked() {
-            let _either = tokio::time::timeout(time, asked).await;
+            let over = self.inner.2.get_or_init(|| Arc::new(ThisMachine)).sleep(time);
+            let _either = futures::future::select(asked, over).await;
         }
+    }
+
+    /// Sleeps by the time of that machine from now on, unless another was named before.
+    fn keep_time_of(&self, machine: &Arc<dyn Machine>) {
+        let _the_first_stays = self.inner.2.set(machine.clone());
     }
 }
 
@@ -104,6 +110,7 @@ impl Engine {
     #[must_use]
     pub fn new(settings: EngineSettings) -> Self {
         let EngineSettings { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker } = settings;
+        stop.keep_time_of(store.machine());
         Self { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker }
     }
 
@@ -131,6 +138,11 @@ impl Engine {
                 })
             })
             .collect()
+    }
+
+    /// Time since a fixed moment; it never goes back.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.store.machine().elapsed()
     }
 
     /// The namespace's incarnation, which is made if the namespace was never used.

@@ -50,7 +50,7 @@ impl Engine {
             while let Some(watch) = watches.last_mut() {
                 match watch.holder().await? {
                     Holder::Nobody => drop(watches.pop()),
-                    Holder::Unknown => tokio::time::sleep(LEASE_INTERVAL).await,
+                    Holder::Unknown => self.store.machine().sleep(LEASE_INTERVAL).await,
                     Holder::Alive => {
                         return Err(Error::new(
                             Kind::Conflict,

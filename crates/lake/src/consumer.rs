@@ -286,7 +286,7 @@ impl ConsumerStore {
 
     /// Writes a record after the one with the number before its own. `false`: another writer was faster.
     async fn write(&self, consumer: &mut Consumer) -> Result<bool> {
-        consumer.record.writer = uuid::Uuid::new_v4().simple().to_string();
+        consumer.record.writer = self.store.machine().fresh_id().simple().to_string();
         let directory = self.directory(&consumer.record.consumer, &consumer.record.dataset)?;
         let bytes = serde_json::to_vec(&consumer.record)
             .map_err(|e| Error::new(Kind::Internal, "writing a consumer's record").source(e))?;

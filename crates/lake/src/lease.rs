@@ -14,7 +14,6 @@ use bytes::Bytes;
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use crate::process::ProcessId;
 use crate::records::read_versioned;
@@ -41,7 +40,7 @@ pub struct LeaseWatch {
     place: Place,
     ttl: Duration,
     /// The newest number seen, and since when it has stood still.
-    seen: Option<(u64, Instant)>,
+    seen: Option<(u64, Duration)>,
 }
 
 /// Who holds a lease.
@@ -97,10 +96,10 @@ impl LeaseWatch {
         };
         let record = LeaseRecord {
             format: LEASE_FORMAT,
-            holder: uuid::Uuid::new_v4().simple().to_string(),
+            holder: self.place.store.machine().fresh_id().simple().to_string(),
             ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX),
             released: false,
-            process: ProcessId::own(),
+            process: self.place.store.machine().process(),
         };
         if self.place.put(next, &record).await? == PutNew::Exists {
             return Ok(None);
@@ -123,14 +122,18 @@ impl LeaseWatch {
         })
     }
 
+    fn now(&self) -> Duration {
+        self.place.store.machine().elapsed()
+    }
+
     fn free(&mut self, number: u64, record: &LeaseRecord) -> bool {
         if record.released || record.process.as_ref().and_then(ProcessId::is_alive) == Some(false) {
             return true;
         }
         match self.seen {
-            Some((seen, since)) if seen == number => since.elapsed() >= Duration::from_millis(record.ttl_ms),
+            Some((seen, since)) if seen == number => self.now().saturating_sub(since) >= Duration::from_millis(record.ttl_ms),
             _ => {
-                self.seen = Some((number, Instant::now()));
+                self.seen = Some((number, self.now()));
                 false
             }
         }
@@ -176,7 +179,7 @@ impl Drop for Lease {
 /// Writes the next number three times within a time to live.
 async fn renew(place: Place, record: LeaseRecord, newest: Arc<AtomicU64>, lost: Arc<AtomicBool>, ttl: Duration) {
     loop {
-        tokio::time::sleep(ttl / 3).await;
+        place.store.machine().sleep(ttl / 3).await;
         let number = newest.load(Ordering::SeqCst) + 1;
         match place.put(number, &record).await {
             Ok(PutNew::Created) => {
@@ -234,6 +237,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use alluvium_core::Namespace;
     use object_store::memory::InMemory;
+    use tokio::time::Instant;
 
     use super::*;
 

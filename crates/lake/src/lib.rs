@@ -4,12 +4,16 @@
 //! tables with [`DeltaLog::publish`]. Invariants kept here: `no_duplicate_row` and `fenced` (the commit loop), durability on a
 //! local disk. Deliberately not here: where rows come from, and in which order a batch's tables are published.
 
+mod blocking;
 mod consumer;
 mod floor;
 mod lease;
 mod local;
 mod log;
+mod machine;
 mod namespace;
+#[cfg(feature = "plants")]
+mod plant;
 mod process;
 mod read;
 mod records;
@@ -21,13 +25,18 @@ mod stage;
 mod store;
 mod unescape;
 
+pub use blocking::{Away, blocking, in_place};
 pub use consumer::{Advanced, CONSUMER_FORMAT, Consumer, ConsumerRecord, ConsumerStore, Reached};
 pub use floor::{FLOOR_FORMAT, Floor};
 pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
 pub use log::{ChangedFile, Commit, DeletedRows, DeltaLog, LiveFile, Published, Standing, TableState, VersionChanges};
+pub use machine::{Machine, ThisMachine};
 pub use namespace::{
     NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace, open_or_create_namespace,
 };
+#[cfg(feature = "plants")]
+pub use plant::{Plant, plant};
+pub use process::ProcessId;
 pub use read::TableContents;
 pub use records::{ChainListing, ChainStore, RecordedRange};
 pub use rows::{RowStream, Rows};

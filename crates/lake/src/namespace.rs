@@ -47,7 +47,7 @@ pub async fn open_or_create_namespace(store: &Store, resolver: &Resolver, now_ms
             return Ok(incarnation);
         }
         prove_once(store, resolver, now_ms).await?;
-        let incarnation = Incarnation(uuid::Uuid::new_v4().simple().to_string());
+        let incarnation = Incarnation(store.machine().fresh_id().simple().to_string());
         let file = NamespaceFile { format: NAMESPACE_FORMAT, incarnation: incarnation.clone(), created_at_ms: now_ms };
         let bytes = serde_json::to_vec(&file).map_err(|e| Error::new(Kind::Internal, "writing a namespace's file").source(e))?;
         match store.put_new(&Path::from(resolver.namespace_file()), Bytes::from(bytes)).await? {

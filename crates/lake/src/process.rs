@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A process, told from every other of the same start of the same machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ProcessId {
+pub struct ProcessId {
     /// The machine's start.
     boot: String,
     /// The namespace in which `pid` counts: containers have their own.

@@ -1,10 +1,11 @@
 //! The records of a chain: what its batches intend, and which are finished. The forms are in `docs/formats/batch-record.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use alluvium_core::{
     Attempt, BatchKey, BatchNumber, BatchRecord, BatchSpan, ChainFile, ChainId, DoneMark, Error, Kind, RECORD_FORMAT, Range,
-    Resolver, Result,
+    RecordBody, Resolver, Result,
 };
 use bytes::Bytes;
 use object_store::path::Path;
@@ -19,6 +20,8 @@ pub struct ChainStore {
     store: Store,
     resolver: Resolver,
     chain: ChainId,
+    /// What the record that this process wrote last says was read: what stands at a record's name never changes.
+    last_written: Arc<Mutex<Option<(BatchKey, RecordedRange)>>>,
 }
 
 /// What stands in a chain's directory.
@@ -51,7 +54,7 @@ impl ChainStore {
     /// The chain's directory in the namespace of `resolver`.
     #[must_use]
     pub fn new(store: &Store, resolver: &Resolver, chain: ChainId) -> Self {
-        Self { store: store.clone(), resolver: resolver.clone(), chain }
+        Self { store: store.clone(), resolver: resolver.clone(), chain, last_written: Arc::default() }
     }
 
     /// The chain.
@@ -100,6 +103,9 @@ impl ChainStore {
     /// # Errors
     /// As [`ChainStore::record`].
     pub async fn recorded_range(&self, key: BatchKey) -> Result<Option<RecordedRange>> {
+        if let Some((_, range)) = self.last_written().as_ref().filter(|(last, _)| *last == key) {
+            return Ok(Some(range.clone()));
+        }
         let path = self.resolver.record(&self.chain, key);
         match self.read::<RangeOfRecord>(&path).await? {
             None => Ok(None),
@@ -125,7 +131,15 @@ impl ChainStore {
     /// [`Kind::Unavailable`] if the store failed: the record may be there or not; read the chain again.
     pub async fn write(&self, record: &BatchRecord) -> Result<PutNew> {
         let bytes = serde_json::to_vec(record).map_err(|e| Error::new(Kind::Internal, "writing a batch record").source(e))?;
-        self.store.put_new(&Path::from(self.resolver.record(&self.chain, record.key())), Bytes::from(bytes)).await
+        let put = self.store.put_new(&Path::from(self.resolver.record(&self.chain, record.key())), Bytes::from(bytes)).await?;
+        if let (PutNew::Created, RecordBody::Intent(recorded)) = (put, &record.body) {
+            *self.last_written() = Some((record.key(), RecordedRange { range: recorded.range.clone() }));
+        }
+        Ok(put)
+    }
+
+    fn last_written(&self) -> MutexGuard<'_, Option<(BatchKey, RecordedRange)>> {
+        self.last_written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Marks a batch as finished. A lost mark costs a look at the tables, no more; so it is not synced.
@@ -156,29 +170,21 @@ impl ChainStore {
         Ok(())
     }
 
-    /// Deletes a segment of taken files; nothing there is fine.
-    ///
-    /// # Errors
-    /// [`Kind::Unavailable`] if the store failed.
-    pub async fn delete_taken_segment(&self, span: BatchSpan) -> Result<()> {
-        self.store.delete(&self.segment_path(span)).await
-    }
-
     fn segment_path(&self, span: BatchSpan) -> Path {
         Path::from(self.resolver.taken_segment(&self.chain, span.from.next(), span.to))
     }
 
-    /// Deletes a file of the chain's directory; nothing there is fine.
+    /// Deletes files of the chain's directory in this order; those that are not there are fine.
     ///
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
-    pub async fn delete(&self, file: ChainFile) -> Result<()> {
-        let path = match file {
+    pub async fn delete(&self, files: &[ChainFile]) -> Result<()> {
+        let path = |file: &ChainFile| match *file {
             ChainFile::Record(key) => self.resolver.record(&self.chain, key),
             ChainFile::Done(batch) => self.resolver.done_mark(&self.chain, batch),
             ChainFile::Taken { from, to } => self.resolver.taken_segment(&self.chain, from, to),
         };
-        self.store.delete(&Path::from(path)).await
+        self.store.delete_all(files.iter().map(|file| Path::from(path(file))).collect()).await
     }
 
     async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>> {

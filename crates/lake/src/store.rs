@@ -21,10 +21,12 @@ use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::sync::Semaphore;
 
-use self::error::{bucket_is_missing, io_error, may_pass};
+use self::error::{io_error, may_pass, object_is_missing};
 use crate::local::{self, LocalDisk, Unsynced};
 use crate::log::KnownStates;
+use crate::machine::{Machine, ThisMachine};
 
+pub(crate) use self::error::said;
 pub use self::error::store_error;
 pub use self::open::Location;
 pub use self::proof::STORE_PROOF_FORMAT;
@@ -63,6 +65,7 @@ pub struct Found {
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
     local: Option<Arc<LocalDisk>>,
+    machine: Arc<dyn Machine>,
     /// Which store it is.
     identity: Arc<str>,
     uploads: Arc<Semaphore>,
@@ -123,14 +126,28 @@ impl Store {
 
     fn named(inner: Arc<dyn ObjectStore>, identity: &str) -> Self {
         let uploads = Arc::new(Semaphore::new(UPLOADS_IN_FLIGHT));
-        Self { inner, local: None, identity: identity.into(), uploads, states: KnownStates::default() }
+        let machine = Arc::new(ThisMachine);
+        Self { inner, local: None, machine, identity: identity.into(), uploads, states: KnownStates::default() }
     }
 
     /// Puts a layer (faults, counters) around the store; a local disk below keeps syncing. What is known of the tables stays with
     /// the store as it was: behind another layer stands another process.
     #[must_use]
     pub fn layered(&self, layer: impl FnOnce(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>) -> Self {
-        Self { local: self.local.clone(), ..Self::named(layer(self.inner.clone()), &self.identity) }
+        let (local, machine) = (self.local.clone(), self.machine.clone());
+        Self { local, machine, ..Self::named(layer(self.inner.clone()), &self.identity) }
+    }
+
+    /// The same store, used from another machine: by another process.
+    #[must_use]
+    pub fn on(&self, machine: Arc<dyn Machine>) -> Self {
+        Self { local: self.local.clone(), machine, ..Self::named(self.inner.clone(), &self.identity) }
+    }
+
+    /// The machine that uses the store.
+    #[must_use]
+    pub fn machine(&self) -> &Arc<dyn Machine> {
+        &self.machine
     }
 
     /// Which store it is: the same for every process that uses it.
@@ -186,6 +203,12 @@ impl Store {
         uploaded.map(|()| PutNew::Created).map_err(|e| store_error(e, "writing", path.as_ref()))
     }
 
+    /// A put whose failure is taken at its word.
+    #[cfg(feature = "plants")]
+    pub(crate) async fn put_trusting(&self, path: &Path, bytes: &Bytes) -> object_store::Result<()> {
+        self.inner.put_opts(path, bytes.clone().into(), PutOptions::from(PutMode::Create)).await.map(|_| ())
+    }
+
     async fn put_if_absent(&self, path: &Path, bytes: Bytes, options: PutOptions) -> Result<PutNew> {
         let mut pause = PUT_PAUSE;
         for left in (0..PUT_TRIES).rev() {
@@ -200,7 +223,7 @@ impl Store {
                 None if left > 0 && may_pass(&failed) => {}
                 None => return Err(store_error(failed, "writing", path.as_ref())),
             }
-            tokio::time::sleep(pause).await;
+            self.machine.sleep(pause).await;
             pause *= 2;
         }
         Err(Error::new(Kind::Internal, format!("writing {path}: it was never tried")))
@@ -228,7 +251,7 @@ impl Store {
         };
         match got {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(e @ object_store::Error::NotFound { .. }) if !bucket_is_missing(&e) => Ok(None),
+            Err(e) if object_is_missing(&e) => Ok(None),
             Err(e) => Err(store_error(e, "reading", path.as_ref())),
         }
     }
@@ -292,7 +315,8 @@ impl Store {
                 self.delete(path).await?;
                 continue;
             }
-            let mut deleted = self.inner.delete_stream(stream::iter(paths.to_vec().into_iter().map(Ok)).boxed());
+            let owned: Vec<_> = paths.iter().cloned().map(Ok).collect();
+            let mut deleted = self.inner.delete_stream(stream::iter(owned).boxed());
             while let Some(outcome) = deleted.next().await {
                 match outcome {
                     Ok(_) | Err(object_store::Error::NotFound { .. }) => {}

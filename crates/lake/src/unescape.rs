@@ -3,9 +3,10 @@
 //! The JSON reader below delta-rs decodes some escaped surrogate pairs wrongly (`\ud840\udc00`, U+20000, becomes U+10000), and
 //! other writers escape partition values to ASCII. So the pairs are replaced by the characters they mean before it sees them.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    Attributes, CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
@@ -21,12 +22,40 @@ use object_store::{
 #[derive(Debug)]
 pub(crate) struct UnescapedLog {
     inner: Arc<dyn ObjectStore>,
+    /// Entries that were read, where they are kept.
+    entries: Option<Mutex<HashMap<Path, (ObjectMeta, Bytes)>>>,
 }
+
+/// Of so many bytes entries are kept at most.
+const KEPT_BYTES: usize = 32 << 20;
 
 impl UnescapedLog {
     pub(crate) fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self { inner }
+        Self { inner, entries: None }
     }
+
+    /// A view for one look at a log, which reads its entries several times and fetches each once.
+    pub(crate) fn for_one_look(inner: Arc<dyn ObjectStore>) -> Self {
+        Self { inner, entries: Some(Mutex::default()) }
+    }
+
+    fn kept(&self, location: &Path) -> Option<(ObjectMeta, Bytes)> {
+        self.entries.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).get(location).cloned()
+    }
+
+    fn keep(&self, location: &Path, meta: &ObjectMeta, text: &Bytes) {
+        let Some(entries) = &self.entries else { return };
+        let mut entries = entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if entries.values().map(|(_, text)| text.len()).sum::<usize>() + text.len() <= KEPT_BYTES {
+            entries.insert(location.clone(), (meta.clone(), text.clone()));
+        }
+    }
+}
+
+fn whole_entry(meta: ObjectMeta, text: Bytes, attributes: Attributes) -> GetResult {
+    let range = 0..meta.size;
+    let payload = GetResultPayload::Stream(stream::once(async { Ok(text) }).boxed());
+    GetResult { payload, meta, range, attributes }
 }
 
 impl fmt::Display for UnescapedLog {
@@ -46,17 +75,19 @@ impl ObjectStore for UnescapedLog {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let whole = options.range.is_none() && !options.head;
+        let whole = options.range.is_none() && !options.head && is_log_entry(location);
+        if whole && let Some((meta, text)) = self.kept(location) {
+            return Ok(whole_entry(meta, text, Attributes::default()));
+        }
         let got = self.inner.get_opts(location, options).await?;
-        if !whole || !is_log_entry(location) {
+        if !whole {
             return Ok(got);
         }
         let (mut meta, attributes) = (got.meta.clone(), got.attributes.clone());
         let text = unescape_pairs(got.bytes().await?);
         meta.size = text.len() as u64;
-        let range = 0..meta.size;
-        let payload = GetResultPayload::Stream(stream::once(async { Ok(text) }).boxed());
-        Ok(GetResult { payload, meta, range, attributes })
+        self.keep(location, &meta, &text);
+        Ok(whole_entry(meta, text, attributes))
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {

@@ -13,6 +13,7 @@ mod kafka;
 mod lab;
 mod pause;
 mod server;
+pub mod sim;
 mod table;
 mod tree;
 

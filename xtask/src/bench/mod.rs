@@ -222,7 +222,7 @@ fn build_release(target: &Path) -> io::Result<PathBuf> {
 }
 
 /// The target directory that this program was built in: `<target>/<profile>/xtask`.
-fn target_dir() -> io::Result<PathBuf> {
+pub fn target_dir() -> io::Result<PathBuf> {
     let exe = std::env::current_exe()?;
     exe.ancestors().nth(2).map(Path::to_path_buf).ok_or_else(|| io::Error::other("xtask does not run from a target directory"))
 }

@@ -122,19 +122,23 @@ async fn write_file(changes: &mut Changes, format: ChangesFormat, file: &Path) -
     let unfinished = Unfinished::beside(file);
     let to = fs::File::create(&unfinished.path).map_err(failed)?;
     let handle = to.try_clone().map_err(failed)?;
-    match format {
+    let written = match format {
         ChangesFormat::Json => {
             let mut lines = BufWriter::new(to);
-            write_lines(changes, &mut lines).await?;
+            let written = write_lines(changes, &mut lines).await?;
             writeln!(lines, "{}", last_line(changes)).and_then(|()| lines.flush()).map_err(failed)?;
+            written
         }
-        ChangesFormat::Parquet => drop(write_rows(changes, RowFormat::Parquet, to).await?),
-        ChangesFormat::Arrow => drop(write_rows(changes, RowFormat::Arrow, BufWriter::new(to)).await?),
+        ChangesFormat::Parquet => write_rows(changes, RowFormat::Parquet, to).await?,
+        ChangesFormat::Arrow => write_rows(changes, RowFormat::Arrow, BufWriter::new(to)).await?,
+    };
+    if matches!(written, Round::Closed) {
+        return Ok(written);
     }
     handle.sync_all().map_err(failed)?;
     unfinished.rename(file).map_err(failed)?;
     output::line(&last_line(changes))?;
-    Ok(Round::Whole)
+    Ok(written)
 }
 
 /// A file that goes if it is not renamed.

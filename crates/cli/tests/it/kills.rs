@@ -134,11 +134,6 @@ fn killed_twelve_times_on_azure_lands_every_record_once() {
     killed_while_files_arrive(StoreKind::Azure, 12, 2500);
 }
 
-#[test]
-fn killed_eight_times_on_gcs_lands_every_record_once() {
-    killed_while_files_arrive(StoreKind::Gcs, 8, 1500);
-}
-
 /// Three processes at once, of which one is killed within `within_ms`; some rounds after each other.
 fn three_at_once(kind: StoreKind, taken: Option<&str>, rounds: u64, within_ms: u64) {
     let mut random = Random::new("three_at_once");

@@ -36,7 +36,8 @@ datasets:
 /// Organisations whose names are hard to spell in paths and in SQL.
 const ORGANISATIONS: [&str; 5] = ["plain", "50% off/of 'it'", "été 日本", "a=b&c", "back\\slash"];
 
-fn spark() -> Option<(OsString, OsString)> {
+/// The Python with pyspark, and the directory of jars; `None`, said so, where they are not.
+pub fn spark() -> Option<(OsString, OsString)> {
     let found = std::env::var_os("ALLUVIUM_TEST_SPARK_PYTHON").zip(std::env::var_os("ALLUVIUM_TEST_SPARK_JARS"));
     if found.is_none() {
         eprintln!(

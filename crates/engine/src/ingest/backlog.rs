@@ -54,7 +54,9 @@ impl Inbox {
     pub(super) async fn plan(&self, taken: &Taken) -> Result<(FilePlan, ListingNotes)> {
         let mut planner = FilePlanner::new(&taken.files, taken.partial.as_ref());
         let after = taken.newest_name.as_deref().filter(|_| self.source.ordered && self.files.is_in_store());
-        let notes = self.files.visit(after, |file| planner.see(file)).await?;
+        let mut notes = self.files.visit(after, |file| planner.see(file)).await?;
+        // A store has no directories: one whose objects were all taken and moved is not there any more.
+        notes.missing &= !(self.files.is_in_store() && taken.up_to.0 > 0);
         if let Some(partial) = taken.partial.as_ref().filter(|_| after.is_some())
             && let Some(now) = self.files.stat(&partial.path).await?
         {

@@ -4,7 +4,9 @@ use alluvium_core::{
     BatchKey, BatchRecord, Dataset, DoneMark, Error, FileRange, Incarnation, Kind, RECORD_FORMAT, Range, RecordBody, Recorded,
     Result, TableFiles, TableName, TableSpec, TakenPolicy, app_id,
 };
-use alluvium_lake::{ChainStore, Commit, Published, StageSettings, Stager};
+#[cfg(feature = "plants")]
+use alluvium_lake::Plant;
+use alluvium_lake::{ChainStore, Commit, Published, StageSettings, Stager, blocking};
 
 use super::backlog::Inbox;
 use super::notify::{Told, notification_rows};
@@ -38,6 +40,17 @@ impl Finishing<'_> {
     /// # Cancel safety
     /// Cancelled anywhere, the next who reads the chain finishes the batch.
     pub(super) async fn finish(&self, record: &BatchRecord) -> Result<Finished> {
+        match self.carry(record).await {
+            // Once others have finished the batch, a cleanup may take what it is looked for in.
+            Err(e) if e.kind() == Kind::Corrupt => match self.chain.done_mark(record.batch).await? {
+                Some(mark) => Ok(Finished::Done(Box::new(mark))),
+                None => Err(e),
+            },
+            carried => carried,
+        }
+    }
+
+    async fn carry(&self, record: &BatchRecord) -> Result<Finished> {
         let RecordBody::Intent(recorded) = &record.body else { return Ok(Finished::Amend("it was voided".to_owned())) };
         let app = app_id(self.chain.chain());
         let spec = TableSpec::data(self.dataset);
@@ -52,6 +65,13 @@ impl Finishing<'_> {
             resumed: self.resumed,
             now_ms: self.engine.clock.now_ms(),
         };
+        #[cfg(feature = "plants")]
+        if Plant::NotifyFirst.grows()
+            && let Some(state) = log.state(&app).await?
+        {
+            let version = state.version() + 1;
+            self.notifications(&app, record.key(), recorded, &spec.name, version, commit.now_ms).await?;
+        }
         let (key, version, committed_at_ms) = match log.publish(&commit).await? {
             Published::Committed { version } => (record.key(), version, commit.now_ms),
             Published::AlreadyPublished { key } => {
@@ -122,7 +142,10 @@ impl Finishing<'_> {
         let spec = TableSpec::notifications();
         let log = self.engine.log_of(&spec);
         let state = log.ensure(&spec, self.incarnation, app, self.engine.clock.now_ms()).await?;
-        if state.txn().and_then(alluvium_core::TxnVersion::key).is_some_and(|k| k.batch >= key.batch) {
+        let carried = state.txn().and_then(alluvium_core::TxnVersion::key);
+        #[cfg(feature = "plants")]
+        let carried = carried.filter(|k| !Plant::TxnEquality.grows() || k.batch == key.batch);
+        if carried.is_some_and(|k| k.batch >= key.batch) {
             return Ok(());
         }
         let told =
@@ -136,8 +159,7 @@ impl Finishing<'_> {
             files_in_flight: 1,
         };
         let stager = Stager::new(&log, &spec, settings);
-        let staged = tokio::task::spawn_blocking(move || stager.stage(vec![rows]).map(|()| stager));
-        let stager = staged.await.map_err(|e| Error::new(Kind::Internal, "encoding notifications").source(e))??;
+        let stager = blocking("encoding notifications", move || stager.stage(vec![rows]).map(|()| stager)).await?;
         let (files, _) = stager.finish().await?;
         self.follow(&spec, app, key, &files).await
     }

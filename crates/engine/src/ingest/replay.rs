@@ -9,7 +9,7 @@ use alluvium_core::{
     Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, DatasetName, Error, FileCursor, FileFormat, Incarnation,
     Job, Kind, RECORD_FORMAT, Range, RecordBody, Recorded, Result, Shard, Source, TableSpec, app_id, parse_data_file,
 };
-use alluvium_lake::{ChainStore, LeaseWatch, PutNew, StageSettings, Stager};
+use alluvium_lake::{ChainStore, LeaseWatch, PutNew, StageSettings, Stager, in_place};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::compute::concat_batches;
 use arrow::datatypes::Int64Type;
@@ -236,7 +236,7 @@ impl Replay<'_> {
         let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None));
         let rows = with_places(&rows, now_micros)?;
         let mut kept = DeadLetters::new(letters, self.dataset.name.clone(), key, now_micros, self.engine.memory_bytes);
-        let letters = tokio::task::block_in_place(|| {
+        let letters = in_place(|| {
             data.stage(vec![rows])?;
             for letter in rest {
                 kept.push_letter(letter)?;

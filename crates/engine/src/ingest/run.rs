@@ -7,7 +7,6 @@ use alluvium_core::{
     Attempt, BatchKey, BatchNumber, BatchOutcome, Dataset, Error, Incarnation, Job, Kind, RecordBody, Result, Shard, Source,
 };
 use alluvium_lake::{ChainListing, Lease, LeaseWatch};
-use tokio::time::Instant;
 
 use super::backlog::Inbox;
 use super::files::FileIntake;
@@ -68,7 +67,7 @@ struct Turn<'a> {
     dataset: &'a Dataset,
     work: Task<'a>,
     /// There is nothing to do before this.
-    rests_until: Instant,
+    rests_until: Duration,
 }
 
 /// What is done in a turn.
@@ -131,7 +130,7 @@ impl Engine {
                 Source::Kafka(source) => Opening::new(self, dataset, source, options).map(|o| Task::Open(Box::new(o))),
             };
             match work {
-                Ok(work) => turns.push_back(Turn { dataset, work, rests_until: Instant::now() }),
+                Ok(work) => turns.push_back(Turn { dataset, work, rests_until: self.elapsed() }),
                 Err(e) => summary.failed.push((dataset.name.0.clone(), e)),
             }
         }
@@ -148,7 +147,7 @@ impl Engine {
                         let chain = |intake: KafkaIntake| {
                             let ingest = Ingest::of_kafka(self, turn.dataset, &incarnation, intake, spread.clone());
                             let work = Task::Chain(Box::new(ingest));
-                            Turn { dataset: turn.dataset, work, rests_until: Instant::now() }
+                            Turn { dataset: turn.dataset, work, rests_until: self.elapsed() }
                         };
                         turns.extend(intakes.into_iter().map(chain));
                         continue;
@@ -181,7 +180,7 @@ impl Engine {
             };
             match rest {
                 Some(rest) => {
-                    turn.rests_until = Instant::now() + rest;
+                    turn.rests_until = self.elapsed() + rest;
                     turns.push_back(turn);
                 }
                 None => turn.work.release().await,
@@ -193,11 +192,11 @@ impl Engine {
     /// The next who has something to do; waits until somebody has.
     async fn next_turn<'a>(&self, turns: &mut VecDeque<Turn<'a>>) -> Option<Turn<'a>> {
         let earliest = turns.iter().map(|turn| turn.rests_until).min()?;
-        let now = Instant::now();
+        let now = self.elapsed();
         if earliest > now {
             self.stop.sleep(earliest - now).await;
         }
-        let now = Instant::now();
+        let now = self.elapsed();
         let ready = turns.iter().position(|turn| turn.rests_until <= now).unwrap_or(0);
         turns.remove(ready)
     }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use alluvium_core::{Dataset, Result};
-use alluvium_lake::Seats;
+use alluvium_lake::{Machine, Seats};
 use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 use super::run::lease_name;
 use crate::engine::Engine;
@@ -27,7 +26,9 @@ struct Inner {
     held: u32,
     /// Chains of this run that have not ended.
     chains: u32,
-    looks_at: Instant,
+    /// In the machine's time.
+    looks_at: Duration,
+    machine: Arc<dyn Machine>,
     seat_interval: Duration,
 }
 
@@ -41,7 +42,8 @@ impl Spread {
             part: 0,
             held: 0,
             chains: shards,
-            looks_at: Instant::now(),
+            looks_at: engine.elapsed(),
+            machine: engine.store.machine().clone(),
             seat_interval: ttl / 4,
         };
         Self { inner: Arc::new(Mutex::new(inner)), look_interval: ttl / 5 }
@@ -50,10 +52,10 @@ impl Spread {
     /// How many leases more this process may take; less than none: how many it should give back.
     pub(super) async fn room(&self) -> Result<i64> {
         let mut inner = self.inner.lock().await;
-        if inner.looks_at <= Instant::now() {
+        if inner.looks_at <= inner.machine.elapsed() {
             let share = inner.seats.look().await?;
             inner.part = share.map_or(0, |share| share.part(inner.shards));
-            inner.looks_at = Instant::now() + inner.seat_interval;
+            inner.looks_at = inner.machine.elapsed() + inner.seat_interval;
         }
         Ok(i64::from(inner.part) - i64::from(inner.held))
     }

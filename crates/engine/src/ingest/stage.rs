@@ -3,7 +3,7 @@
 use alluvium_core::{
     BatchKey, BatchRecord, DatePartitionCount, RECORD_FORMAT, Range, RecordBody, Recorded, Result, TableFiles, TableSpec,
 };
-use alluvium_lake::{StageSettings, Stager, Sweep};
+use alluvium_lake::{StageSettings, Stager, Sweep, in_place};
 
 use super::dead_letters::DeadLetters;
 use super::read::{Feed, Read, Reading};
@@ -75,7 +75,7 @@ impl ChainWork<'_> {
     ) -> Result<Option<Staged>> {
         let mut refused = DeadLetters::new(letters, self.dataset.name.clone(), key, staged_at_micros, self.engine.memory_bytes);
         let decoder = Decoder::new(self.dataset);
-        let read = tokio::task::block_in_place(|| {
+        let read = in_place(|| {
             Reading {
                 dataset: self.dataset,
                 decoder: &decoder,
@@ -91,7 +91,7 @@ impl ChainWork<'_> {
         if read == Read::Stopped {
             return Ok(None);
         }
-        let letters = tokio::task::block_in_place(|| refused.into_stager())?;
+        let letters = in_place(|| refused.into_stager())?;
         let (data, counts) = rows.finish().await?;
         let (dead_letters, _) = letters.finish().await?;
         Ok(Some(Staged { data, dead_letters, counts, staged_at_micros, sweeps: Vec::new() }))

@@ -6,9 +6,12 @@ use alluvium_core::{
 };
 use alluvium_lake::{ChainListing, ChainStore, RecordedRange};
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 
 /// Finished batches whose records are kept although a segment has their names.
 const RECORDS_KEPT: u64 = 64;
+/// Records that are read at a time.
+const RECORDS_AT_ONCE: usize = 8;
 
 /// The files taken by the batches up to one, and the rest of the last file if that batch ended within it.
 #[derive(Debug, Clone)]
@@ -56,12 +59,20 @@ impl Taken {
             }
             self.loaded = true;
         }
-        for batch in from.0 + 1..=newest.0 {
-            let recorded = range_of(chain, listing, BatchNumber(batch)).await?;
-            self.note(&recorded);
+        let reads = (from.0 + 1..=newest.0).map(|batch| range_of(chain, listing, BatchNumber(batch)));
+        let mut recorded = stream::iter(reads).buffered(RECORDS_AT_ONCE);
+        let mut last = None;
+        while let Some(next) = recorded.next().await {
+            let next = next?;
+            self.note(&next);
+            last = Some(next.range);
         }
         if newest > self.up_to {
-            let files = match range_of(chain, listing, newest).await?.range {
+            let range = match last {
+                Some(range) => range,
+                None => range_of(chain, listing, newest).await?.range,
+            };
+            let files = match range {
                 Range::Files(files) => files,
                 Range::DeadLetters { .. } => Vec::new(),
                 Range::Kafka(_) => return Err(reads_kafka(chain)),
@@ -114,19 +125,14 @@ impl Taken {
         self.segments.retain(|s| !plan.replaces.contains(&s.span));
         self.segments.push(stored);
         self.names_since_segment = 0;
-        for span in plan.replaces {
-            chain.delete_taken_segment(span).await?;
-        }
-        let keep_from = plan.span.to.0.saturating_sub(RECORDS_KEPT);
-        for (batch, attempts) in listing.records.range(..BatchNumber(keep_from)) {
-            for attempt in attempts {
-                chain.delete(ChainFile::Record(BatchKey { batch: *batch, attempt: *attempt })).await?;
-            }
-        }
-        for batch in listing.done.range(..BatchNumber(keep_from)) {
-            chain.delete(ChainFile::Done(*batch)).await?;
-        }
-        Ok(())
+        let replaced = plan.replaces.into_iter().map(|span| ChainFile::Taken { from: span.from.next(), to: span.to });
+        let keep_from = BatchNumber(plan.span.to.0.saturating_sub(RECORDS_KEPT));
+        let records = listing.records.range(..keep_from).flat_map(|(batch, attempts)| {
+            attempts.iter().map(|attempt| ChainFile::Record(BatchKey { batch: *batch, attempt: *attempt }))
+        });
+        let marks = listing.done.range(..keep_from).map(|batch| ChainFile::Done(*batch));
+        let files: Vec<ChainFile> = replaced.chain(records).chain(marks).collect();
+        chain.delete(&files).await
     }
 }
 

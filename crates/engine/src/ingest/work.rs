@@ -1,9 +1,11 @@
 //! A chain of a dataset and what any round of it does, whatever its source: finish what is recorded, record what was staged.
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, ChainFile, Dataset, Error, Incarnation, Job, Kind, Range,
-    RecordBody, Result, Shard, TableSpec, app_id,
+    BatchKey, BatchNumber, BatchOutcome, BatchRecord, ChainFile, Dataset, Error, Incarnation, Job, Kind, Range, RecordBody,
+    Result, Shard, TableSpec, app_id,
 };
+#[cfg(feature = "plants")]
+use alluvium_lake::Plant;
 use alluvium_lake::{ChainListing, ChainStore, PutNew, Sweep};
 
 use super::finish::{Finished, Finishing};
@@ -57,6 +59,12 @@ impl<'a> ChainWork<'a> {
     pub(super) async fn resume(&mut self, listing: &ChainListing, newest: BatchKey) -> Result<Resumed> {
         let record = self.record(newest).await?;
         self.prepare(listing).await?;
+        #[cfg(feature = "plants")]
+        if Plant::Abandon.grows()
+            && let Some(outcome) = self.abandon(newest).await?
+        {
+            return Ok(Resumed::Done(outcome, None));
+        }
         let why = match self.finishing(true).finish(&record).await? {
             Finished::Done(mark) => {
                 let range = match record.body {
@@ -75,6 +83,27 @@ impl<'a> ChainWork<'a> {
             Some(intent) => Resumed::Again(BatchRecord { attempt, ..intent }),
             None => Resumed::Anew(BatchKey { batch: newest.batch, attempt }),
         })
+    }
+
+    /// Marks a batch as done that the table does not carry.
+    #[cfg(feature = "plants")]
+    async fn abandon(&self, key: BatchKey) -> Result<Option<BatchOutcome>> {
+        let log = self.engine.log_of(&TableSpec::data(self.dataset));
+        let state = log.state(&app_id(self.chain.chain())).await?;
+        let carried = state.as_ref().and_then(|s| s.txn()).and_then(alluvium_core::TxnVersion::key);
+        if carried.is_some_and(|c| c.batch >= key.batch) {
+            return Ok(None);
+        }
+        let mark = alluvium_core::DoneMark {
+            format: alluvium_core::RECORD_FORMAT,
+            batch: key.batch,
+            attempt: key.attempt,
+            table_version: 0,
+            outcome: BatchOutcome::default(),
+            committed_at_ms: 0,
+        };
+        self.chain.mark_done(&mark).await?;
+        Ok(Some(mark.outcome))
     }
 
     async fn record(&self, key: BatchKey) -> Result<BatchRecord> {
@@ -99,11 +128,12 @@ impl<'a> ChainWork<'a> {
         if batch.0 == 0 || !listing.records.contains_key(&batch) {
             return Ok(None);
         }
-        let above = BatchKey { batch, attempt: Attempt::MAX };
-        Ok(self.earlier_intent(listing, above).await?.and_then(|r| match r.body {
-            RecordBody::Intent(recorded) => Some(recorded.range),
-            RecordBody::Void => None,
-        }))
+        for attempt in listing.records.get(&batch).into_iter().flatten() {
+            if let Some(recorded) = self.chain.recorded_range(BatchKey { batch, attempt: *attempt }).await? {
+                return Ok(Some(recorded.range));
+            }
+        }
+        Ok(None)
     }
 
     /// Deletes the records of batches long finished, of a chain whose newest record alone tells where it stands. Not each time:
@@ -126,6 +156,11 @@ impl<'a> ChainWork<'a> {
 
     /// Writes a record and finishes its batch; `None` if another process was quicker: what stands there decides what is taken.
     pub(super) async fn write(&mut self, record: &BatchRecord, sweeps: Vec<Sweep>) -> Result<Option<BatchOutcome>> {
+        #[cfg(feature = "plants")]
+        if Plant::ForgetIntent.grows() {
+            self.finishing = true;
+            let _forgotten_until_it_was_published = self.finishing(false).finish(record).await?;
+        }
         if self.chain.write(record).await? == PutNew::Exists {
             for sweep in sweeps {
                 sweep.run().await;

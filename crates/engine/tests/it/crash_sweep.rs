@@ -121,11 +121,6 @@ async fn azure_dying_at_some_puts_lands_every_record_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gcs_dying_at_some_puts_lands_every_record_once() {
-    reduced_sweep(StoreKind::Gcs).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn two_deaths_in_a_row_at_any_distance_land_every_record_once() {
     let (wanted, puts) = clean("keep").await;
     for first in (1..puts).step_by(7) {

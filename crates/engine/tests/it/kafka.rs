@@ -184,6 +184,18 @@ async fn records_that_expired_before_they_were_read_stop_the_job_until_the_loss_
     assert_eq!(world.losses().await.len(), 1);
 }
 
+/// All that was taken expires, as it does in time; what comes then is read on.
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_come_after_all_taken_ones_have_expired_are_read() {
+    let world = World::new("", 100, 1);
+    world.send(1, 0, 3);
+    assert_eq!(world.runs().await.outcome.inserted, 3);
+    world.cluster.expire(TOPIC, 0, 3);
+    world.send(1, 4, 2);
+    assert_eq!(world.runs().await.outcome.inserted, 2);
+    assert_eq!(world.landed().await.rows.len(), 5);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn records_that_expired_after_they_were_read_are_no_loss() {
     let world = World::new("", 100, 1);

@@ -69,7 +69,7 @@ impl DeltaLog {
         );
         text.protocol();
         text.metadata(&Metadata {
-            id: uuid::Uuid::new_v4().to_string(),
+            id: self.store().machine().fresh_id().to_string(),
             schema_string: schema_string(spec),
             partition_columns: spec.partition_by.clone(),
             created_time: Some(now_ms),
@@ -79,7 +79,7 @@ impl DeltaLog {
     }
 
     fn commit_text(&self, operation: &str, parameters: serde_json::Value, now_ms: i64) -> CommitText {
-        CommitText::new(now_ms, operation, parameters, false, &uuid::Uuid::new_v4().to_string())
+        CommitText::new(now_ms, operation, parameters, false, &self.store().machine().fresh_id().to_string())
     }
 }
 

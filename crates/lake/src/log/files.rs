@@ -7,6 +7,8 @@ use deltalake_core::kernel::EagerSnapshot;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::table::DeltaLog;
+use crate::blocking::Away;
+use crate::store::store_error;
 
 /// A file that is part of a table's version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +59,11 @@ impl DeltaLog {
     /// # Errors
     /// As [`DeltaLog::live_files`].
     pub async fn snapshot(&self, version: Option<u64>) -> Result<EagerSnapshot> {
-        EagerSnapshot::try_new(self.reader().as_ref(), version).await.map_err(|e| self.delta_error(e))
+        self.looking_again(|| async {
+            let _delta_rs_reads_on_threads_of_its_own = Away::begin();
+            EagerSnapshot::try_new(self.reader().as_ref(), version).await.map_err(|e| self.delta_error(e))
+        })
+        .await
     }
 
     /// Our error for delta-rs's.
@@ -65,7 +71,8 @@ impl DeltaLog {
         match error {
             DeltaTableError::KernelError(e) => self.kernel_error(e),
             DeltaTableError::NotATable(_) => Error::new(Kind::NotFound, format!("there is no table at {}", self.root())),
-            DeltaTableError::ObjectStore { .. } | DeltaTableError::Io { .. } => {
+            DeltaTableError::ObjectStore { source } => store_error(source, "reading table", self.root().as_ref()),
+            DeltaTableError::Io { .. } => {
                 Error::new(Kind::Unavailable, format!("reading table {}", self.root())).hint("try again later").source(error)
             }
             e => Error::new(Kind::Corrupt, format!("reading table {}", self.root())).source(e),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use alluvium_core::{Column, Error, Incarnation, Kind, Result, TableSpec, TxnVersion};
 use delta_kernel::snapshot::Snapshot;
@@ -9,7 +10,9 @@ use serde_json::Value;
 
 use super::actions::{CommitActions, Metadata, Protocol};
 use super::table::DeltaLog;
+use crate::blocking::blocking;
 use crate::schema::delta_field;
+use crate::store::said;
 
 /// The version of a table that was looked at, and what stands there.
 #[derive(Debug, Clone)]
@@ -20,6 +23,10 @@ pub struct TableState {
     pub(super) app_id: String,
     pub(super) txn: Option<i64>,
 }
+
+/// A log that seems damaged or gone is read so often, with so much time between, before it is said to be.
+const MAX_LOOKS: u32 = 4;
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Writer features under which plain appends and removals by us stay right.
 const WRITER_FEATURES: [&str; 5] = ["appendOnly", "invariants", "changeDataFeed", "deletionVectors", "v2Checkpoint"];
@@ -146,29 +153,43 @@ impl DeltaLog {
     /// [`Kind::Corrupt`] if the log is cut or unreadable, [`Kind::Unsupported`] if its protocol is newer than we read,
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn state(&self, app_id: &str) -> Result<Option<TableState>> {
+        self.looking_again(|| self.state_now(app_id)).await
+    }
+
+    /// Reads a log again that seemed damaged, or gone: between a listing and the reading of what it showed, another program may have
+    /// cleaned up, and a store may list late.
+    pub(super) async fn looking_again<T, F: Future<Output = Result<T>>>(&self, look: impl Fn() -> F) -> Result<T> {
+        let mut looks = 1;
+        loop {
+            match look().await {
+                Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) && looks < MAX_LOOKS => {
+                    looks += 1;
+                    self.store().machine().sleep(LOOK_INTERVAL).await;
+                }
+                looked => return looked,
+            }
+        }
+    }
+
+    async fn state_now(&self, app_id: &str) -> Result<Option<TableState>> {
         self.forget(app_id);
-        let (snapshot, txn) = match self.newest_snapshot(app_id).await? {
+        let (engine, url, app) = (self.for_one_look().engine(), self.url(), app_id.to_owned());
+        let read = blocking("reading a table's log", move || {
+            let snapshot = Snapshot::builder_for(url).build(engine.as_ref());
+            Ok(snapshot.and_then(|s| s.get_app_id_version(&app, engine.as_ref()).map(|txn| (s, txn))))
+        })
+        .await?;
+        let (snapshot, txn) = match read {
             Ok(read) => read,
             // That there is no log at all is told from a log that cannot be read by looking.
             Err(_) if !self.exists().await? => return Ok(None),
-            // Between the two, another process may have made the table.
-            Err(_) => self.newest_snapshot(app_id).await?.map_err(|e| self.kernel_error(e))?,
+            // Between the two, another process may have made the table: then it is looked at again.
+            Err(e) => return Err(self.kernel_error(e)),
         };
         let (metadata, protocol) = self.identity(&snapshot)?;
         let state = TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn };
         self.remember(&state);
         Ok(Some(state))
-    }
-
-    /// The newest snapshot, and how far `app_id` has come in it.
-    async fn newest_snapshot(&self, app_id: &str) -> Result<Result<(Arc<Snapshot>, Option<i64>), delta_kernel::Error>> {
-        let (engine, url, app) = (self.engine(), self.url(), app_id.to_owned());
-        let read = tokio::task::spawn_blocking(move || {
-            let snapshot = Snapshot::builder_for(url).build(engine.as_ref())?;
-            let txn = snapshot.get_app_id_version(&app, engine.as_ref())?;
-            Ok((snapshot, txn))
-        });
-        read.await.map_err(|e| Error::new(Kind::Internal, format!("reading the log of table {}", self.root())).source(e))
     }
 
     fn identity(&self, snapshot: &Arc<Snapshot>) -> Result<(Metadata, Protocol)> {
@@ -187,10 +208,14 @@ impl DeltaLog {
         while let E::Backtraced { source, .. } = inner {
             inner = source;
         }
-        let text = inner.to_string();
+        let text = match inner {
+            E::ObjectStore(e) => said(e).unwrap_or_else(|| inner.to_string()),
+            _ => inner.to_string(),
+        };
         let kind = match inner {
             E::ObjectStore(object_store::Error::NotFound { .. }) | E::FileNotFound(_) => Kind::Corrupt,
             E::ObjectStore(_) | E::IOError(_) | E::Reqwest(_) => Kind::Unavailable,
+            wrapped if store_failed(wrapped) => Kind::Unavailable,
             E::Unsupported(_) => Kind::Unsupported,
             E::JoinFailure(_) | E::InternalError(_) => Kind::Internal,
             _ => Kind::Corrupt,
@@ -208,16 +233,30 @@ impl DeltaLog {
     }
 
     /// Writes a checkpoint of `version`, so that readers need not replay the log from its beginning. A failure loses nothing.
-    pub(super) async fn checkpoint(&self, version: u64) -> Result<()> {
+    ///
+    /// # Errors
+    /// As [`DeltaLog::state`].
+    pub async fn checkpoint(&self, version: u64) -> Result<()> {
         let (engine, url) = (self.engine(), self.url());
-        tokio::task::spawn_blocking(move || {
-            let snapshot = Snapshot::builder_for(url).at_version(version).build(engine.as_ref())?;
-            snapshot.checkpoint(engine.as_ref(), None).map(|_| ())
+        blocking("writing a checkpoint", move || {
+            let snapshot = Snapshot::builder_for(url).at_version(version).build(engine.as_ref());
+            Ok(snapshot.and_then(|s| s.checkpoint(engine.as_ref(), None).map(|_| ())))
         })
-        .await
-        .map_err(|e| Error::new(Kind::Internal, "writing a checkpoint").source(e))?
+        .await?
         .map_err(|e| self.kernel_error(e))
     }
+}
+
+/// Whether an error comes from the store, however deep below, and not from there being nothing.
+fn store_failed(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut below = Some(error);
+    while let Some(e) = below {
+        if let Some(e) = e.downcast_ref::<object_store::Error>() {
+            return !matches!(e, object_store::Error::NotFound { .. });
+        }
+        below = e.source();
+    }
+    false
 }
 
 /// How the table must change to match what is declared.
@@ -324,4 +363,22 @@ fn new_column(column: &Column, whole: Value) -> StoredColumn {
 
 fn type_text(type_json: &Value) -> String {
     type_json.as_str().map_or_else(|| type_json.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrapped(error: object_store::Error) -> delta_kernel::Error {
+        parquet::errors::ParquetError::External(Box::new(error)).into()
+    }
+
+    #[test]
+    fn a_failing_store_below_a_reader_of_files_is_told_from_a_file_that_is_gone() {
+        let failing = object_store::Error::Generic { store: "S3", source: "503".into() };
+        let gone = object_store::Error::NotFound { path: "a".to_owned(), source: "404".into() };
+        assert!(store_failed(&wrapped(failing)));
+        assert!(!store_failed(&wrapped(gone)));
+        assert!(!store_failed(&delta_kernel::Error::MissingVersion));
+    }
 }

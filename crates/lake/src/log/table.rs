@@ -34,7 +34,16 @@ impl DeltaLog {
     /// The log of the table in directory `root` of the store, which need not exist yet.
     #[must_use]
     pub fn new(store: &Store, root: Path) -> Self {
-        let whole: Arc<dyn object_store::ObjectStore> = Arc::new(UnescapedLog::new(store.object_store()));
+        Self::read_through(store, root, UnescapedLog::new(store.object_store()))
+    }
+
+    /// The same log, for one look at it.
+    pub(super) fn for_one_look(&self) -> Self {
+        Self::read_through(&self.store, self.root.clone(), UnescapedLog::for_one_look(self.store.object_store()))
+    }
+
+    fn read_through(store: &Store, root: Path, view: UnescapedLog) -> Self {
+        let whole: Arc<dyn object_store::ObjectStore> = Arc::new(view);
         let prefixed = Arc::new(PrefixStore::new(whole.clone(), root.clone()));
         let reader = default_logstore(prefixed, whole, &table_url(&root), &StorageConfig::default());
         Self { store: store.clone(), root, reader }

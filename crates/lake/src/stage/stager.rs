@@ -81,7 +81,7 @@ impl Stager {
             spec: spec.clone(),
             permits: Arc::new(Semaphore::new(settings.files_in_flight.max(1))),
             settings,
-            writer: uuid::Uuid::new_v4().simple().to_string(),
+            writer: log.store().machine().fresh_id().simple().to_string(),
             next_file: Arc::default(),
             runtime: Handle::current(),
             puts: Mutex::default(),

@@ -35,6 +35,7 @@ const CAUSES: [Cause; 7] = [
             "SignatureDoesNotMatch",
             "InvalidToken",
             "InvalidAuthenticationInfo",
+            "XAdminUserNotFound",
         ],
         kind: Kind::Invalid,
         hint: "the store does not accept the credentials: check those in the environment (AWS_*, GOOGLE_*, AZURE_*), and that they have not expired",
@@ -60,6 +61,9 @@ const CAUSES: [Cause; 7] = [
         hint: "the store cannot be reached: check the endpoint and the network, and run again; nothing is lost",
     },
 ];
+
+/// What stores call an object that is not there.
+const MISSING_OBJECT: [&str; 4] = ["NoSuchKey", "NoSuchVersion", "BlobNotFound", "NotFound"];
 
 /// Our error for a store's: `doing` and `what` say what was tried, with what.
 #[must_use]
@@ -94,9 +98,17 @@ pub fn store_error(error: object_store::Error, doing: &str, what: &str) -> Error
     }
 }
 
-/// Whether the error means that not an object but the whole bucket is not there.
-pub(crate) fn bucket_is_missing(error: &object_store::Error) -> bool {
-    said(error).is_some_and(|said| CAUSES[0].signs.iter().any(|sign| said.contains(sign)))
+/// Whether the error means that there is no such object, and not that something else is not there: a bucket, a user.
+pub(crate) fn object_is_missing(error: &object_store::Error) -> bool {
+    let object_store::Error::NotFound { .. } = error else { return false };
+    let mut below: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(e) = below {
+        if let Some(code) = element(&e.to_string(), "Code") {
+            return MISSING_OBJECT.contains(&code);
+        }
+        below = e.source();
+    }
+    true
 }
 
 /// Whether trying the same again may help.
@@ -140,7 +152,7 @@ fn io_below(error: &object_store::Error) -> Option<&io::Error> {
 
 /// What a failed request came to, in one line without query strings and without the parts of an answer that can hold secrets;
 /// `None` for an error of another kind.
-fn said(error: &object_store::Error) -> Option<String> {
+pub(crate) fn said(error: &object_store::Error) -> Option<String> {
     let mut texts = vec![error.to_string()];
     let mut below = StdError::source(error);
     while let Some(e) = below {
@@ -230,6 +242,18 @@ mod tests {
             assert!(text.contains(code) && text.contains(hint) && text.contains("reading default/x.json"), "{text}");
             assert!(!text.contains("5ecret"), "{text}");
         }
+    }
+
+    #[test]
+    fn an_object_that_is_missing_is_told_from_a_bucket_that_is() {
+        let missing = |code: &str| {
+            let source = format!("Error performing GET http://h/b/x in 1ms - 404 Not Found: <Error><Code>{code}</Code></Error>");
+            object_is_missing(&object_store::Error::NotFound { path: "x".to_owned(), source: source.into() })
+        };
+        assert!(missing("NoSuchKey") && missing("BlobNotFound"));
+        assert!(!missing("NoSuchBucket") && !missing("ContainerNotFound") && !missing("XAdminUserNotFound"));
+        assert!(object_is_missing(&object_store::Error::NotFound { path: "x".to_owned(), source: "no file".into() }));
+        assert!(!object_is_missing(&denied("no".into())));
     }
 
     #[test]

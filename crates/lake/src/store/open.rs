@@ -19,12 +19,14 @@ use super::error::configuration_error;
 use super::patience::Patient;
 
 /// A request is tried again so many times.
-const MAX_RETRIES: usize = 10;
+const MAX_RETRIES: usize = 20;
 /// A request that has failed for so long is not tried again. With the connection's own limit this bounds how long a store that
 /// cannot be reached keeps a command waiting.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
-/// The first pause before a request is tried again; each later one is up to twice as long as the one before.
+/// The shortest pause before a request is tried again.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+/// Each pause is random, at most so many times as long as the one before: with two the pauses would not grow.
+const BACKOFF_BASE: f64 = 4.0;
 /// The longest pause.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
@@ -121,7 +123,7 @@ fn azure(url: &str) -> Result<Built> {
 }
 
 fn retry() -> RetryConfig {
-    let backoff = BackoffConfig { init_backoff: FIRST_BACKOFF, max_backoff: MAX_BACKOFF, base: 2.0 };
+    let backoff = BackoffConfig { init_backoff: FIRST_BACKOFF, max_backoff: MAX_BACKOFF, base: BACKOFF_BASE };
     RetryConfig { backoff, max_retries: MAX_RETRIES, retry_timeout: RETRY_TIMEOUT }
 }
 

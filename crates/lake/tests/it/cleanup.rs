@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use alluvium_core::Kind;
-use alluvium_lake::{Published, Store};
+use alluvium_lake::{Commit, Published, Store};
 use alluvium_testkit::{PauseStore, Step};
 use futures::FutureExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use crate::common::{TABLE, create, key, log, publish};
+use crate::common::{TABLE, commit, create, file, key, log, publish};
 
 fn entry(version: u64) -> Path {
     Path::from(format!("{TABLE}/_delta_log/{version:020}.json"))
@@ -118,4 +118,44 @@ async fn log_that_is_cut_or_damaged_is_corrupt_and_nothing_is_written() {
         assert_eq!(error.kind(), Kind::Corrupt, "{what}: {}", error.chain_text());
         assert_eq!(Store::over(store.clone()).list(&Path::from(TABLE), None).await.unwrap(), before, "{what}");
     }
+}
+
+/// A reader has listed the log; before it reads what it saw, another program cleans up below a new checkpoint.
+#[tokio::test(flavor = "multi_thread")]
+async fn log_that_is_cleaned_up_while_it_is_read_is_not_damaged() {
+    let store = three_versions().await;
+    let below = store.clone();
+    let slow: Arc<dyn ObjectStore> = Arc::new(PauseStore::once_at(
+        store.clone(),
+        |step| matches!(step, Step::Get(path) if *path == entry(1)),
+        move || {
+            let below = below.clone();
+            async move {
+                log(&below).checkpoint(3).await.unwrap();
+                for version in 0..3 {
+                    below.delete(&entry(version)).await.unwrap();
+                }
+            }
+            .boxed()
+        },
+    ));
+    assert_eq!(log(&slow).state("app").await.unwrap().map(|s| s.version()), Some(3));
+    assert_eq!(publish(&log(&slow), "app", 4).await.unwrap(), Published::Committed { version: 4 });
+}
+
+/// What this process saw last is gone when it finishes a batch that another left.
+#[tokio::test(flavor = "multi_thread")]
+async fn batch_is_committed_though_the_version_known_last_was_cleaned_up() {
+    let store = three_versions().await;
+    let mine = log(&store);
+    assert_eq!(mine.state("app").await.unwrap().map(|s| s.version()), Some(3));
+    let other = log(&store);
+    assert_eq!(publish(&other, "other", 1).await.unwrap(), Published::Committed { version: 4 });
+    other.checkpoint(4).await.unwrap();
+    for version in 0..4 {
+        store.delete(&entry(version)).await.unwrap();
+    }
+    let adds = [file("app-4")];
+    let resumed = Commit { resumed: true, ..commit("app", 4, &adds, &[]) };
+    assert_eq!(mine.publish(&resumed).await.unwrap(), Published::Committed { version: 5 });
 }

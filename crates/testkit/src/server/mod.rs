@@ -4,7 +4,6 @@
 //! is dropped.
 
 mod azure;
-mod gcs;
 mod proxy;
 mod s3;
 
@@ -34,8 +33,6 @@ pub enum StoreKind {
     S3,
     /// Azure Blob Storage, by Azurite.
     Azure,
-    /// Google Cloud Storage, by fake-gcs-server.
-    Gcs,
 }
 
 /// A store to test on.
@@ -73,7 +70,6 @@ impl TestStore {
             }
             StoreKind::S3 => s3::start(),
             StoreKind::Azure => azure::start(),
-            StoreKind::Gcs => gcs::start(),
         }
     }
 

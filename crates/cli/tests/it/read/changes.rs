@@ -268,6 +268,12 @@ fn following_prints_what_comes_acknowledges_it_and_ends_cleanly_on_a_signal() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+/// The rows of each version, from what a writer printed.
+fn versions_in(stdout: Vec<u8>) -> Vec<Vec<Value>> {
+    let versions = objects(&String::from_utf8(stdout).unwrap());
+    versions.iter().map(|v| v["rows"].as_array().unwrap().clone()).collect()
+}
+
 /// Lets deltalake change the table of `edit`; the rows of each version as it sees them. `None`, said so, where there is no Python.
 fn changed_by_deltalake(tiny: &Tiny, operations: &[&str]) -> Option<Vec<Vec<Value>>> {
     let Some(python) = std::env::var_os("ALLUVIUM_TEST_PYTHON") else {
@@ -277,8 +283,17 @@ fn changed_by_deltalake(tiny: &Tiny, operations: &[&str]) -> Option<Vec<Vec<Valu
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask/python/foreign_writes.py");
     let output = Command::new(python).arg(script).arg(tiny.path("lake/default/edit")).args(operations).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let versions = objects(&String::from_utf8(output.stdout).unwrap());
-    Some(versions.iter().map(|v| v["rows"].as_array().unwrap().clone()).collect())
+    Some(versions_in(output.stdout))
+}
+
+/// Lets Spark do so.
+fn changed_by_spark(tiny: &Tiny, operations: &[&str]) -> Option<Vec<Vec<Value>>> {
+    let (python, jars) = crate::spark::spark()?;
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask/python/spark_write.py");
+    let table = tiny.path("lake/default/edit");
+    let output = Command::new(python).arg(script).arg(jars).arg(table).args(operations).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(versions_in(output.stdout))
 }
 
 /// Applies changes to nothing, version by version, and compares with what deltalake sees in each.
@@ -358,16 +373,36 @@ fn a_change_data_feed_that_another_program_wrote_is_used() {
 }
 
 #[test]
+fn what_spark_updates_merges_marks_restores_and_feeds_is_told_exactly() {
+    let tiny = with_twenty();
+    // Rewrites first; then deletion vectors, and rows restored from them; then a feed.
+    let all = ["update", "merge", "optimize", "vectors", "delete", "update", "restore", "feed", "merge"];
+    let Some(versions) = changed_by_spark(&tiny, &all) else { return };
+    let marked = fs::read_dir(tiny.path("lake/default/edit")).unwrap();
+    let vectors = marked.filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with("deletion_vector")).count();
+    assert!(vectors > 0, "no deletion vector was written: the test would show less");
+    assert!(tiny.path("lake/default/edit/_change_data").exists());
+    assert_changes_make_versions(&tiny.changes(&["--rows"]).rows, &versions);
+    // What stands is the same, deletion vectors heeded.
+    let stands = tiny.changes(&["--rows", "--snapshot"]).rows.len();
+    assert_eq!(stands, versions.last().unwrap().len());
+}
+
+#[test]
 fn a_rewrite_that_cannot_be_compared_within_the_memory_is_refused_by_its_version() {
     let tiny = Tiny::new();
-    let lines: String = (0..600_000).map(|id| edit(id, "a")).collect();
-    tiny.ingest("edit", "a.json", &lines);
+    let long = "x".repeat(4000);
+    let line = |id: usize| format!("{{\"id\":{id},\"orgId\":\"a\",\"at\":\"2026-01-02\",\"more\":\"{long}\"}}\n");
+    tiny.ingest("edit", "a.json", &(0..10_000).map(line).collect::<String>());
     if changed_by_deltalake(&tiny, &["update"]).is_none() {
         return;
     }
-    let why = tiny.refused(7, &["changes", "edit", "--rows", "--memory", "64MiB"]);
+    // Half of the rows, before and after, are more than half of 64 MiB.
+    let file = tiny.path("out");
+    let why = tiny.refused(7, &["changes", "edit", "--rows", "--memory", "64MiB", "--to", file.to_str().unwrap()]);
     assert!(why.contains("version 2 ") && why.contains("--memory"), "{why}");
+    assert!(!file.exists());
     let given = tiny.changes(&["--rows", "--snapshot", "--memory", "64MiB"]);
-    assert_eq!(given.rows.len(), 600_000);
+    assert_eq!(given.rows.len(), 10_000);
     assert!(tiny.changes(&["--rows", "--since", &given.next]).rows.is_empty());
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use alluvium_core::{Error, Result};
-use tokio::time::Instant;
 
 use crate::engine::Engine;
 use crate::ingest::Mode;
@@ -14,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Since when a broker has not answered.
 #[derive(Debug, Default)]
 pub(super) struct Away {
-    since: Option<Instant>,
+    since: Option<Duration>,
 }
 
 impl Away {
@@ -23,9 +22,9 @@ impl Away {
         let since = *self.since.get_or_insert_with(|| {
             let until = if mode == Mode::Follow { String::new() } else { format!(", {} s at most", PATIENCE.as_secs()) };
             engine.observer.warning(&format!("dataset {dataset}: {}; waiting for the broker{until}", error.message()));
-            Instant::now()
+            engine.elapsed()
         });
-        if mode != Mode::Follow && since.elapsed() >= PATIENCE {
+        if mode != Mode::Follow && engine.elapsed().saturating_sub(since) >= PATIENCE {
             return Err(error.context(format!("dataset {dataset}: no answer for {} s", PATIENCE.as_secs())));
         }
         Ok(())

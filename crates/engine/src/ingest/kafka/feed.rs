@@ -52,7 +52,7 @@ impl<'a> KafkaFeed<'a> {
             return true;
         }
         if self.mode != Mode::Follow {
-            self.stalled = !more && self.gathering.last_heard.elapsed() >= STALL;
+            self.stalled = !more && self.gathering.silent_for() >= STALL;
             return self.stalled || self.gathering.reached(self.ends);
         }
         // A follower takes what was there when the batch began, and waits for more as long as the project file says; but for

@@ -4,9 +4,11 @@
 //! depend on what the cluster or its client repeats.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use alluvium_core::{KafkaStanding, Kind, LastTaken, Offset, Result, Tombstones};
+use alluvium_lake::Machine;
 
 use crate::source::{Messages, Polled, Reader, Record};
 
@@ -21,7 +23,8 @@ pub(super) struct Gathering {
     /// When the first record of the batch came, in the clock's microseconds.
     pub(super) since_micros: Option<i64>,
     /// When the reader last gave something.
-    pub(super) last_heard: std::time::Instant,
+    last_heard: Duration,
+    machine: Arc<dyn Machine>,
 }
 
 /// Where the reading stands, apart from the reader.
@@ -52,6 +55,7 @@ impl Gathering {
         around: bool,
         tombstones: Tombstones,
         standing: &BTreeMap<i32, KafkaStanding>,
+        machine: &Arc<dyn Machine>,
     ) -> Self {
         let known = standing.iter().filter_map(|(p, s)| Some((*p, s.last?))).collect();
         let place = Place {
@@ -65,8 +69,22 @@ impl Gathering {
             bytes: 0,
             skipped: 0,
         };
-        let last_heard = std::time::Instant::now();
-        Self { reader, topic: topic.to_owned(), around, tombstones, place, since_micros: None, last_heard }
+        let last_heard = machine.elapsed();
+        Self {
+            machine: machine.clone(),
+            reader,
+            topic: topic.to_owned(),
+            around,
+            tombstones,
+            place,
+            since_micros: None,
+            last_heard,
+        }
+    }
+
+    /// For how long the reader has given nothing.
+    pub(super) fn silent_for(&self) -> Duration {
+        self.machine.elapsed().saturating_sub(self.last_heard)
     }
 
     /// Waits at most `wait` for one more thing; whether there was one. A broker that is away for a moment gave nothing.
@@ -86,7 +104,7 @@ impl Gathering {
         match polled {
             Ok(some) => {
                 if some {
-                    self.last_heard = std::time::Instant::now();
+                    self.last_heard = self.machine.elapsed();
                 }
                 if self.place.records > before && self.since_micros.is_none() {
                     self.since_micros = Some(now_micros());

@@ -7,8 +7,7 @@ use alluvium_core::{
     BatchKey, BatchNumber, Error, KafkaPositions, KafkaRange, KafkaStanding, KafkaStart, Kind, LossKind, Offset, OffsetLoss,
     Range, RecordBody, Result, Shard, Tombstones, TopicLook, loss_error,
 };
-use alluvium_lake::ChainListing;
-use tokio::time::Instant;
+use alluvium_lake::{ChainListing, in_place};
 
 use super::away::Away;
 use super::feed::{KafkaFeed, has_waited, is_full};
@@ -54,7 +53,7 @@ pub(in crate::ingest) struct KafkaIntake {
     gathering: Option<Gathering>,
     away: Away,
     /// When to look at the cluster again.
-    looks_at: Option<Instant>,
+    looks_at: Option<Duration>,
     commit_warned: bool,
     /// Since when a follower stands behind what the newest record tells, without a record read.
     ahead_since_micros: Option<i64>,
@@ -102,7 +101,7 @@ impl KafkaIntake {
         }
         if self.ends.is_none() {
             let broker = work.engine.broker.as_ref();
-            match tokio::task::block_in_place(|| look(broker, &self.topic.name, self.shard, self.topic.shards)) {
+            match in_place(|| look(broker, &self.topic.name, self.shard, self.topic.shards)) {
                 Ok(look) => self.ends = Some(ends_of(&look)),
                 // Who has the lease waits for the broker, too.
                 Err(e) if e.kind() == Kind::Unavailable => return Ok(false),
@@ -123,7 +122,7 @@ impl KafkaIntake {
         let (limits, hold) = (&work.dataset.batch, hold_bytes(work.engine, self.topic.shards));
         let Some(gathering) = self.gathering.as_mut().filter(|_| self.options.mode == Mode::Follow) else { return Ok(None) };
         let due = |g: &Gathering| is_full(g, limits) || g.is_doubtful() || g.held_bytes() >= hold;
-        tokio::task::block_in_place(|| -> Result<()> {
+        in_place(|| -> Result<()> {
             while !due(gathering) && gathering.poll(Duration::ZERO, || clock.now_micros())? {}
             Ok(())
         })?;
@@ -132,7 +131,7 @@ impl KafkaIntake {
         let since = is_ahead.then(|| self.ahead_since_micros.unwrap_or_else(|| clock.now_micros()));
         self.ahead_since_micros = since;
         let settles = since.is_some_and(|since| clock.now_micros().saturating_sub(since) >= SETTLE_AFTER_MICROS);
-        let must_look = self.looks_at.is_none_or(|at| at <= Instant::now());
+        let must_look = self.looks_at.is_none_or(|at| at <= work.engine.elapsed());
         let due = settles || due(gathering) || has_waited(gathering, limits, clock) || must_look;
         Ok((!due).then_some(Round::Idle))
     }
@@ -163,9 +162,9 @@ impl KafkaIntake {
             self.at = Some(At { batch: finished, positions });
         }
         let doubtful = self.gathering.as_ref().is_some_and(Gathering::is_doubtful);
-        let must_look = self.gathering.is_none() || doubtful || self.looks_at.is_none_or(|at| at <= Instant::now());
+        let must_look = self.gathering.is_none() || doubtful || self.looks_at.is_none_or(|at| at <= work.engine.elapsed());
         if must_look {
-            let asked = tokio::task::block_in_place(|| self.look_at_cluster(work.engine.broker.as_ref()));
+            let asked = in_place(|| self.look_at_cluster(work.engine.broker.as_ref()));
             let look = match asked {
                 Ok(look) => look,
                 Err(e) if e.kind() == Kind::Unavailable => {
@@ -195,6 +194,15 @@ impl KafkaIntake {
             return Ok(None);
         }
         match work.range_of(listing, finished).await? {
+            #[cfg(feature = "plants")]
+            Some(Range::Kafka(range)) if alluvium_lake::Plant::ResumeFromBroker.grows() => {
+                let mut positions = KafkaPositions::after(&range);
+                for (partition, standing) in &mut positions.partitions {
+                    let next = work.engine.broker.committed(&self.topic.group, &self.topic.name, *partition);
+                    *standing = KafkaStanding { next: next.unwrap_or(Offset(0)), last: None };
+                }
+                Ok(Some(positions))
+            }
             Some(Range::Kafka(range)) => Ok(Some(KafkaPositions::after(&range))),
             Some(Range::Files(_)) => Err(Error::new(
                 Kind::Conflict,
@@ -228,7 +236,7 @@ impl KafkaIntake {
         key: BatchKey,
         (look, starts): &(TopicLook, Option<BTreeMap<i32, Offset>>),
     ) -> Result<Option<Round>> {
-        self.looks_at = Some(Instant::now() + LOOK_INTERVAL);
+        self.looks_at = Some(work.engine.elapsed() + LOOK_INTERVAL);
         if self.options.mode == Mode::Follow || self.ends.is_none() {
             self.ends = Some(ends_of(look));
         }
@@ -396,8 +404,9 @@ impl KafkaIntake {
             buffer_bytes: buffer_bytes(engine, self.topic.shards),
             headers,
         };
-        let reader = tokio::task::block_in_place(|| engine.broker.reader(&settings))?;
-        Ok(Gathering::new(reader, &self.topic.name, !parts.is_empty(), self.topic.tombstones, &positions.partitions))
+        let reader = in_place(|| engine.broker.reader(&settings))?;
+        let machine = engine.store.machine();
+        Ok(Gathering::new(reader, &self.topic.name, !parts.is_empty(), self.topic.tombstones, &positions.partitions, machine))
     }
 
     fn first_wanted(&self, partition: i32, standing: &KafkaStanding) -> Offset {

@@ -1,7 +1,7 @@
 //! Before a topic's chains: how it is cut into shards, fixed once for good.
 
 use alluvium_core::{Dataset, Error, KafkaSource, Kind, Result, SHARDS_FORMAT, Shard, SourceShards, default_shards};
-use alluvium_lake::{fix_source_shards, source_shards};
+use alluvium_lake::{fix_source_shards, in_place, source_shards};
 
 use super::away::Away;
 use super::intake::{KafkaIntake, Topic};
@@ -37,7 +37,7 @@ impl<'a> Opening<'a> {
         let cut = match source_shards(store, resolver, &self.dataset.name).await? {
             Some(cut) => cut,
             None => {
-                let facts = tokio::task::block_in_place(|| broker.topic(&self.topic));
+                let facts = in_place(|| broker.topic(&self.topic));
                 let facts = match facts {
                     Ok(facts) => facts,
                     Err(e) if e.kind() == Kind::Unavailable => {

@@ -4,7 +4,7 @@ use alluvium_core::{
     BatchNumber, Dataset, Error, Incarnation, Job, KafkaPositions, KafkaSource, Kind, Offset, OffsetLoss, Range, Result, Shard,
     partitions_of,
 };
-use alluvium_lake::source_shards;
+use alluvium_lake::{blocking, source_shards};
 
 use super::look::look;
 use super::opening::topic_name;
@@ -83,8 +83,7 @@ impl Engine {
         }
         let broker = self.broker.clone();
         let name = position.topic.clone();
-        let asked = tokio::task::spawn_blocking(move || look(broker.as_ref(), &name, Shard::WHOLE, 1)).await;
-        match asked.map_err(|e| Error::new(Kind::Internal, "looking at a topic").source(e))? {
+        match blocking("looking at a topic", move || look(broker.as_ref(), &name, Shard::WHOLE, 1)).await {
             Ok(look) => {
                 for partition in partitions_of(Shard::WHOLE, 1, look.partitions) {
                     let held = look.watermarks.get(&partition).copied();

@@ -11,7 +11,7 @@ use std::time::UNIX_EPOCH;
 use alluvium_core::{Error, FileStamp, FoundFile, Kind, Result, is_looked_at};
 use tokio::sync::mpsc;
 
-use super::{ListingNotes, Opened, OpenedFile, stopped};
+use super::{ListingNotes, Opened, OpenedFile, blocking};
 
 /// Files that the walking thread hands over at once, and how many such packets may wait.
 const PACKET_FILES: usize = 1024;
@@ -20,13 +20,15 @@ const PACKETS: usize = 4;
 pub(super) async fn visit(root: &Path, after: Option<&str>, mut see: impl FnMut(FoundFile)) -> Result<ListingNotes> {
     let (sender, mut packets) = mpsc::channel(PACKETS);
     let (root, after) = (root.to_owned(), after.map(str::to_owned));
-    let walk = tokio::task::spawn_blocking(move || {
+    let walk = blocking(move || {
         Walk { after, packet: Vec::new(), sender, notes: ListingNotes::default(), pending: Vec::new() }.run(root)
     });
-    while let Some(packet) = packets.recv().await {
-        packet.into_iter().for_each(&mut see);
-    }
-    walk.await.map_err(stopped)?
+    let seen = async {
+        while let Some(packet) = packets.recv().await {
+            packet.into_iter().for_each(&mut see);
+        }
+    };
+    futures::future::join(walk, seen).await.0
 }
 
 struct Walk {

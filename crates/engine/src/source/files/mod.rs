@@ -242,11 +242,7 @@ impl FileSet {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(stopped)?
-}
-
-fn stopped(error: tokio::task::JoinError) -> Error {
-    Error::new(Kind::Internal, "working on source files stopped before its end").source(error)
+    alluvium_lake::blocking("working on source files", work).await
 }
 
 #[cfg(test)]

@@ -137,9 +137,10 @@ impl Prefix {
     }
 }
 
+/// Of size and tag. Some stores put a tag in quotes in one answer and not in another.
 fn stamp(meta: &ObjectMeta) -> FileStamp {
     match &meta.e_tag {
-        Some(tag) => FileStamp::new(meta.size, tag),
+        Some(tag) => FileStamp::new(meta.size, tag.trim_matches('"')),
         None => FileStamp::new(meta.size, &meta.last_modified.to_rfc3339_opts(chrono::SecondsFormat::Nanos, true)),
     }
 }

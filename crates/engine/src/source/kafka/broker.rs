@@ -33,6 +33,12 @@ pub trait Broker: Send + Sync {
     /// # Errors
     /// See [`Broker`].
     fn reader(&self, settings: &ReaderSettings<'_>) -> Result<Box<dyn Reader>>;
+
+    /// The offset that a group has committed. Only a broken rule asks for it.
+    #[cfg(feature = "plants")]
+    fn committed(&self, _group: &str, _topic: &str, _partition: i32) -> Option<Offset> {
+        None
+    }
 }
 
 /// What is read, and from where on.

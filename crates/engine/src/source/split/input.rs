@@ -69,7 +69,7 @@ enum Reader {
     /// A file as it is: parts of it can be passed over without reading.
     Plain(File),
     /// A file of an object store, as it is.
-    Ranged(RangedReader),
+    Ranged(Box<RangedReader>),
     Any(Box<dyn Read + Send>),
 }
 
@@ -132,7 +132,7 @@ impl Content {
             Input::Ranged(file) => {
                 let reader = RangedReader::new(file);
                 if compression == Compression::None {
-                    return Ok(Self { reader: Reader::Ranged(reader), store_failed });
+                    return Ok(Self { reader: Reader::Ranged(Box::new(reader)), store_failed });
                 }
                 Box::new(reader)
             }

@@ -1,0 +1,159 @@
+//! What a seed makes of a world before it begins: its files, its processes, its weather.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::cluster::TOPIC;
+use super::dice::Dice;
+use super::fate::Weather;
+use super::input::SourceFile;
+
+/// What a process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Takes in until nothing is left.
+    UntilIdle,
+    /// Takes in one batch.
+    Once,
+    /// Takes in what comes, until it is asked to stop.
+    Follow {
+        /// When it is asked, in milliseconds.
+        until_ms: u64,
+    },
+    /// Takes dead letters in again, by the mended declaration.
+    Replay,
+    /// Removes unreferenced files, by the four steps.
+    Vacuum,
+    /// Another program: writes checkpoints and cleans up logs below them.
+    Cleanup,
+}
+
+/// A process.
+#[derive(Debug, Clone)]
+pub(super) struct ProcessPlan {
+    pub(super) role: Role,
+    pub(super) starts_ms: u64,
+    /// How often it may begin.
+    pub(super) lives: u32,
+    pub(super) skew_micros: i64,
+}
+
+/// A topic and its cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TopicPlan {
+    pub(super) shards: u64,
+    /// A reader gives a record again after so many others; 0: never.
+    pub(super) repeat_after: usize,
+    /// From when on nobody answers, and for how long, in milliseconds.
+    pub(super) away: Option<(u64, u64)>,
+    /// Between two records of a partition.
+    pub(super) pace_ms: u64,
+}
+
+/// A world before it begins.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    pub(super) weather: Weather,
+    pub(super) files: Vec<SourceFile>,
+    pub(super) processes: Vec<ProcessPlan>,
+    pub(super) max_rows: u64,
+    /// What becomes of taken files.
+    pub(super) after: &'static str,
+    /// The source is a topic whose partitions are the files.
+    pub(super) topic: Option<TopicPlan>,
+    /// Leases only save work: without shared ones, every process believes that it is alone.
+    pub(super) shared_leases: bool,
+}
+
+/// What is left out of a world, to see whether it still fails.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Without {
+    pub(super) processes: BTreeSet<usize>,
+    pub(super) files: BTreeSet<usize>,
+    /// Only these faults happen.
+    pub(super) only_faults: Option<Arc<BTreeSet<u64>>>,
+}
+
+impl Plan {
+    pub(super) fn of(seed: u64) -> Self {
+        let mut dice = Dice::of(seed, &"plan");
+        let weather = Weather::of(&mut dice);
+        // Now and then a world of many small batches, in which records are folded and checkpoints come due.
+        let long = dice.thousandths(15);
+        let files = if long { dice.between(20, 30) } else { dice.between(1, 5) };
+        let spread_ms = dice.one_of(&[0, 500, 5_000, 30_000]);
+        let files = (0..files)
+            .map(|number| {
+                let comes_ms = dice.between(0, spread_ms);
+                SourceFile::roll(&mut dice, usize::try_from(number).unwrap_or(0), if long { 5 } else { 12 }, comes_ms)
+            })
+            .collect();
+        let mut processes = Vec::new();
+        for _ in 0..dice.between(1, 3) {
+            let role = match dice.below(6) {
+                0 => Role::Once,
+                1 => Role::Follow { until_ms: dice.between(1_000, 60_000) },
+                _ => Role::UntilIdle,
+            };
+            processes.push(ProcessPlan::roll(&mut dice, role));
+        }
+        for (role, times) in [(Role::Replay, 300), (Role::Vacuum, 300), (Role::Cleanup, 400)] {
+            if dice.thousandths(times) {
+                processes.push(ProcessPlan::roll(&mut dice, role));
+                if role == Role::Replay && dice.thousandths(400) {
+                    processes.push(ProcessPlan::roll(&mut dice, role));
+                }
+            }
+        }
+        let topic = (!long && dice.thousandths(350)).then(|| TopicPlan {
+            shards: dice.between(1, 4),
+            repeat_after: dice.one_of(&[0, 0, 1, 3]),
+            away: dice.thousandths(250).then(|| (dice.between(0, 10_000), dice.between(100, 50_000))),
+            pace_ms: dice.one_of(&[0, 10, 500]),
+        });
+        let mut files: Vec<SourceFile> = files;
+        if topic.is_some() {
+            for (partition, file) in files.iter_mut().enumerate() {
+                file.name = format!("{TOPIC}/{partition}");
+                file.gap_after = dice.one_of(&[0, 0, 1, 3]);
+            }
+        }
+        let max_rows = if long { 1 } else { dice.between(1, 8) };
+        let after = dice.one_of(&["keep", "keep", "delete", "move:./taken"]);
+        let shared_leases = dice.thousandths(400);
+        Self { seed, weather, files, processes, max_rows, after, topic, shared_leases }
+    }
+
+    /// The source, as the project file says it.
+    pub(super) fn source(&self) -> String {
+        match &self.topic {
+            Some(topic) => format!("kafka: {{ topic: {TOPIC}, format: json, start: earliest, shards: {} }}", topic.shards),
+            None => format!("files: {{ path: ./inbox, format: json, after: '{}' }}", self.after),
+        }
+    }
+
+    /// When the last record has come, and the cluster answers again, in milliseconds.
+    pub(super) fn all_there_ms(&self) -> u64 {
+        let pace_ms = self.topic.map_or(0, |t| t.pace_ms);
+        let last = self.files.iter().map(|f| f.comes_ms + pace_ms * f.records.len() as u64).max().unwrap_or(0);
+        let back = self.topic.and_then(|t| t.away).map_or(0, |(from, away)| from + away);
+        last.max(back) + 1
+    }
+
+    pub(super) fn replays(&self, without: &Without) -> bool {
+        self.processes.iter().enumerate().any(|(i, p)| p.role == Role::Replay && !without.processes.contains(&i))
+    }
+}
+
+impl ProcessPlan {
+    fn roll(dice: &mut Dice, role: Role) -> Self {
+        let latest = if matches!(role, Role::UntilIdle | Role::Once) { 2_000 } else { 10_000 };
+        Self {
+            role,
+            starts_ms: dice.of_any_size(0, 0, 14).min(latest),
+            lives: u32::try_from(dice.between(1, 4)).unwrap_or(1),
+            skew_micros: dice.between(0, 20_000_000).cast_signed() - 10_000_000,
+        }
+    }
+}
