@@ -18,6 +18,9 @@ use super::reader::RdReader;
 /// How long the cluster may take to answer a question, in tries: between them librdkafka tells whether it was refused.
 const ANSWER_TIMEOUTS: [Duration; 4] =
     [Duration::from_millis(200), Duration::from_millis(500), Duration::from_millis(1300), Duration::from_secs(3)];
+/// How long a reader's client waits when it may fetch no more ahead. Its own default, a second, is longer than we take to read
+/// what it may hold.
+const FULL_BACKOFF_MS: &str = "10";
 /// How often a reader's client says how far it has come, which is the only way to learn of ends without a record.
 const STATISTICS_INTERVAL_MS: &str = "2000";
 /// Settings that decide what is read, and are ours. The names of settings that carry the same under an alias are there too.
@@ -231,6 +234,7 @@ impl Broker for RdBroker {
             ("group.id", settings.group.to_owned()),
             ("statistics.interval.ms", STATISTICS_INTERVAL_MS.to_owned()),
             ("queued.max.messages.kbytes", kib.to_string()),
+            ("fetch.queue.backoff.ms", FULL_BACKOFF_MS.to_owned()),
             ("fetch.max.bytes", (kib << 9).clamp(1 << 17, 50 << 20).to_string()),
             ("max.partition.fetch.bytes", (kib << 8).clamp(1 << 17, 1 << 20).to_string()),
         ];
