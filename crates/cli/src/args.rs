@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use alluvium_core::{Error, Kind, Result};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -166,6 +167,17 @@ pub struct ChangesArgs {
     /// Memory the reading may use, for example 512MiB [default: a quarter of the machine's]
     #[arg(long, env = "ALLUVIUM_MEMORY", value_name = "SIZE")]
     pub memory: Option<String>,
+}
+
+impl ChangesArgs {
+    /// As the command line `alluvium changes DATASET MORE` gives them.
+    pub fn of(dataset: &str, more: &[String]) -> Result<Self> {
+        let words = ["alluvium", "changes", dataset].into_iter().chain(more.iter().map(String::as_str));
+        match Args::try_parse_from(words).map(|args| args.command) {
+            Ok(Command::Changes(changes)) => Ok(changes),
+            _ => Err(Error::new(Kind::Internal, "arguments of our own that cannot be read")),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -43,6 +43,17 @@ impl ChainListing {
         attempts.last().map(|attempt| BatchKey { batch: *batch, attempt: *attempt })
     }
 
+    /// The records and marks of the batches before one.
+    #[must_use]
+    pub fn before(&self, batch: BatchNumber) -> Vec<ChainFile> {
+        let record = |(batch, attempts): (&BatchNumber, &BTreeSet<Attempt>)| {
+            let batch = *batch;
+            attempts.iter().map(move |attempt| ChainFile::Record(BatchKey { batch, attempt: *attempt })).collect::<Vec<_>>()
+        };
+        let marks = self.done.range(..batch).map(|done| ChainFile::Done(*done));
+        self.records.range(..batch).flat_map(record).chain(marks).collect()
+    }
+
     /// The newest finished batch.
     #[must_use]
     pub fn newest_done(&self) -> Option<BatchNumber> {
@@ -170,29 +181,21 @@ impl ChainStore {
         Ok(())
     }
 
-    /// Deletes a segment of taken files; nothing there is fine.
-    ///
-    /// # Errors
-    /// [`Kind::Unavailable`] if the store failed.
-    pub async fn delete_taken_segment(&self, span: BatchSpan) -> Result<()> {
-        self.store.delete(&self.segment_path(span)).await
-    }
-
     fn segment_path(&self, span: BatchSpan) -> Path {
         Path::from(self.resolver.taken_segment(&self.chain, span.from.next(), span.to))
     }
 
-    /// Deletes a file of the chain's directory; nothing there is fine.
+    /// Deletes files of the chain's directory in this order; those that are not there are fine.
     ///
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
-    pub async fn delete(&self, file: ChainFile) -> Result<()> {
-        let path = match file {
+    pub async fn delete(&self, files: &[ChainFile]) -> Result<()> {
+        let path = |file: &ChainFile| match *file {
             ChainFile::Record(key) => self.resolver.record(&self.chain, key),
             ChainFile::Done(batch) => self.resolver.done_mark(&self.chain, batch),
             ChainFile::Taken { from, to } => self.resolver.taken_segment(&self.chain, from, to),
         };
-        self.store.delete(&Path::from(path)).await
+        self.store.delete_all(files.iter().map(|file| Path::from(path(file))).collect()).await
     }
 
     async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>> {

@@ -26,6 +26,7 @@ use crate::local::{self, LocalDisk, Unsynced};
 use crate::log::KnownStates;
 use crate::machine::{Machine, ThisMachine};
 
+pub(crate) use self::error::said;
 pub use self::error::store_error;
 pub use self::open::Location;
 pub use self::proof::STORE_PROOF_FORMAT;

@@ -67,7 +67,8 @@ fn drain(bootstrap: &str, topic: &str) -> Result<(), Box<dyn Error>> {
                 records += 1;
                 bytes += record.value.map_or(0, |v| v.len() as u64);
             }
-            Polled::End { .. } => ended += 1,
+            Polled::End { upto: None, .. } => ended += 1,
+            Polled::End { .. } => {}
             Polled::OutOfRange => {}
         });
         match polled {

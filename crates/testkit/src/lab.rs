@@ -47,6 +47,12 @@ impl Lab {
         Self { shared_leases: true, ..self.clone() }
     }
 
+    /// The same, but its engines tell the time by this clock.
+    #[must_use]
+    pub fn with_clock(&self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self.clone() }
+    }
+
     /// The same, but its engines read their topics from this cluster.
     #[must_use]
     pub fn with_broker(&self, broker: Arc<dyn Broker>) -> Self {

@@ -83,12 +83,20 @@ struct Line {
     /// Arguments of `alluvium changes`; none: `load_cdf`.
     args: Option<&'static [&'static str]>,
     walls: Vec<Duration>,
+    cpus: Vec<Duration>,
     peaks: Vec<u64>,
+}
+
+/// One reading: from start to end, on all cores together, and the most memory.
+struct Reading {
+    wall: Duration,
+    cpu: Duration,
+    peak_bytes: u64,
 }
 
 impl Line {
     const fn new(name: &'static str, args: Option<&'static [&'static str]>) -> Self {
-        Self { name, args, walls: Vec::new(), peaks: Vec::new() }
+        Self { name, args, walls: Vec::new(), cpus: Vec::new(), peaks: Vec::new() }
     }
 }
 
@@ -134,13 +142,14 @@ fn compare(options: &Options) -> io::Result<()> {
     for run in 0..options.runs {
         for line in &mut lines {
             eprintln!("xtask: run {} of {}: {}", run + 1, options.runs, line.name);
-            let (wall, peak) = match (line.args, &python) {
+            let Reading { wall, cpu, peak_bytes } = match (line.args, &python) {
                 (Some(args), _) => read_changes(&binary, &work, args)?,
                 (None, Some(python)) => load_cdf(python, &work.join("peer"), options.rows)?,
                 (None, None) => continue,
             };
             line.walls.push(wall);
-            line.peaks.push(peak);
+            line.cpus.push(cpu);
+            line.peaks.push(peak_bytes);
         }
     }
     print!("{}", table(options, &lines));
@@ -158,7 +167,7 @@ fn alluvium(binary: &Path) -> Command {
     command
 }
 
-fn read_changes(binary: &Path, work: &Path, args: &[&str]) -> io::Result<(Duration, u64)> {
+fn read_changes(binary: &Path, work: &Path, args: &[&str]) -> io::Result<Reading> {
     let out = work.join("changes.out");
     let mut command = alluvium(binary);
     command.args(["changes", "activity", "--rows"]).args(args).arg("--to").arg(&out).arg("--project").arg(work);
@@ -167,18 +176,18 @@ fn read_changes(binary: &Path, work: &Path, args: &[&str]) -> io::Result<(Durati
     if !measured.stdout.starts_with("{\"next\":") {
         return Err(io::Error::other(format!("alluvium changes printed no token: {}", measured.stdout)));
     }
-    Ok((measured.wall, measured.peak_bytes))
+    Ok(Reading { wall: measured.wall, cpu: measured.cpu, peak_bytes: measured.peak_bytes })
 }
 
-fn load_cdf(python: &Path, table: &Path, rows: u64) -> io::Result<(Duration, u64)> {
+fn load_cdf(python: &Path, table: &Path, rows: u64) -> io::Result<Reading> {
     let mut command = Command::new(python);
     command.arg(steps::root().join("xtask/python/peer_changes.py")).arg(table);
     let measured = measure::run(command, "peer_changes.py")?;
     if measure::json_number(&measured.stdout, "rows") != Some(rows) {
         return Err(io::Error::other(format!("load_cdf did not read {rows} rows: {}", measured.stdout)));
     }
-    let micros = measure::json_number(&measured.stdout, "elapsed_us").unwrap_or_default();
-    Ok((Duration::from_micros(micros), measured.peak_bytes))
+    let time = |name| Duration::from_micros(measure::json_number(&measured.stdout, name).unwrap_or_default());
+    Ok(Reading { wall: time("elapsed_us"), cpu: time("cpu_us"), peak_bytes: measured.peak_bytes })
 }
 
 fn table(options: &Options, lines: &[Line]) -> String {
@@ -189,14 +198,15 @@ fn table(options: &Options, lines: &[Line]) -> String {
     };
     let peer = lines.iter().find(|l| l.args.is_none()).map(|l| median(&l.walls));
     let mut text = format!(
-        "changes --rows of one batch of {} rows, {} organisations; medians of {} runs\n\n{:<30}{:>8}{:>10}{:>12}\n",
-        options.rows, options.orgs, options.runs, "", "s", "peak MiB", "of load_cdf"
+        "changes --rows of one batch of {} rows, {} organisations; medians of {} runs\n\n{:<30}{:>8}{:>8}{:>10}{:>12}\n",
+        options.rows, options.orgs, options.runs, "", "s", "cpu s", "peak MiB", "of load_cdf"
     );
     for line in lines {
         let seconds = median(&line.walls);
+        let cpu = median(&line.cpus);
         let peak = line.peaks.iter().max().copied().unwrap_or(0) >> 20;
         let ratio = peer.map_or_else(String::new, |peer| format!("{:.2}", seconds / peer));
-        text.push_str(&format!("{:<30}{seconds:>8.2}{peak:>10}{ratio:>12}\n", line.name));
+        text.push_str(&format!("{:<30}{seconds:>8.2}{cpu:>8.2}{peak:>10}{ratio:>12}\n", line.name));
     }
     text
 }
@@ -210,13 +220,14 @@ mod tests {
         let options = Options { rows: 10, orgs: 1, runs: 3, keep: None, binary: None };
         let mut ours = Line::new("ours", Some(&[]));
         ours.walls = [900, 500, 700].map(Duration::from_millis).to_vec();
+        ours.cpus = vec![Duration::from_millis(600)];
         ours.peaks = vec![5 << 20, 7 << 20, 6 << 20];
         let mut peer = Line::new("peer", None);
         peer.walls = vec![Duration::from_millis(1400)];
         let text = table(&options, &[ours, peer]);
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(words(text.lines().nth(3).unwrap_or_default()), ["ours", "0.70", "7", "0.50"]);
-        assert_eq!(words(text.lines().nth(4).unwrap_or_default()), ["peer", "1.40", "0", "1.00"]);
+        assert_eq!(words(text.lines().nth(3).unwrap_or_default()), ["ours", "0.70", "0.60", "7", "0.50"]);
+        assert_eq!(words(text.lines().nth(4).unwrap_or_default()), ["peer", "1.40", "0.00", "0", "1.00"]);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::time::Instant;
 use alluvium_core::{Error, Kind, Result};
 use alluvium_engine::Mode;
 
-use super::{engine, query, run};
-use crate::args::{Global, Output, QueryFormat};
+use super::{changes, engine, query, run};
+use crate::args::{ChangesArgs, Global, Output, QueryFormat};
 use crate::context::PROJECT_FILE;
 
 /// The project that the tour makes: two kinds of activity, a table each.
@@ -72,6 +72,19 @@ pub async fn quickstart(directory: &Path) -> Result<u8> {
     )
     .await?;
 
+    step(
+        "A program downstream reads what changed since it last looked, under a name of its own. First all there is, into a file:",
+    );
+    let copy = directory.join("engagement.parquet");
+    let first = ["--rows", "--consumer", "copy", "--commit", "--format", "parquet", "--to"].map(str::to_owned);
+    downstream(&global, first.into_iter().chain([copy.display().to_string()])).await?;
+
+    step("One more file comes in; the same consumer is given just its rows, and the token of where it stands:");
+    write(directory, "inbox/engagement/2026-03-03.json", &engagements(ENGAGEMENTS, ENGAGEMENTS + 2))?;
+    command(&format!("alluvium run ingest engagement --project {shown}"));
+    ingest(&global).await?;
+    downstream(&global, ["--rows", "--consumer", "copy", "--commit"].map(str::to_owned)).await?;
+
     step("That is it so far. The project is left for you to look around:");
     command(&format!("alluvium status --project {shown}"));
     command(&format!("alluvium tables --project {shown}"));
@@ -84,6 +97,13 @@ async fn ingest(global: &Global) -> Result<()> {
     let summary = engine.ingest(&engine.datasets(&[])?, Mode::UntilIdle).await;
     progress.clear();
     run::print_summary(Output::Text, &summary?, started).map(|_| ())
+}
+
+/// `alluvium changes engagement` with these arguments.
+async fn downstream(global: &Global, more: impl IntoIterator<Item = String>) -> Result<()> {
+    let more: Vec<String> = more.into_iter().collect();
+    command(&format!("alluvium changes engagement --project {} {}", global.project.display(), more.join(" ")));
+    changes::changes(global, &ChangesArgs::of("engagement", &more)?).await.map(|_| ())
 }
 
 async fn sql(global: &Global, statement: &str) -> Result<()> {

@@ -119,6 +119,33 @@ fn open_transaction_holds_back_what_follows_and_a_run_that_is_to_end_does_not_wa
     assert_eq!(numbers(&site.landed("edit", "org")), (0..9).collect::<Vec<_>>());
 }
 
+/// A control record ends each transaction; the next batch of the shard moves behind it.
+#[test]
+fn follower_moves_behind_control_records_with_its_next_batch() {
+    let Some(server) = KafkaServer::start() else { return };
+    let tools = server.tools();
+    tools.create("edits", 2);
+    let site = Site::new(&yaml(&server.bootstrap(), "edits", ", shards: 1"));
+    let follower = site.start(&["run", "ingest", "--follow"]);
+    let values = values(0..5);
+    let records: Vec<Sent<'_>> = values.iter().map(|v| Sent { value: Some(v), ..Sent::default() }).collect();
+    tools.transaction("edits", &records, true);
+    poll("the transaction lands", || rows(&site) == 5);
+    let position = || {
+        tools.send_values("edits", 1, &[value(9)]);
+        let status = site.ok(&["status", "--output", "json"]);
+        let source =
+            status.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()).find(|o| o["kind"] == "dataset");
+        source.unwrap()["source"]["partitions"][0]["position"].as_i64()
+    };
+    poll("the position is behind the control record", || position() == Some(6));
+    terminate(follower);
+    // Nothing behind position 6 was passed over.
+    tools.send_values("edits", 0, &[value(7)]);
+    site.ok(&["run", "ingest"]);
+    assert_eq!(site.landed("edit", "org").rows.iter().filter(|r| r["n"] == "7").count(), 1);
+}
+
 #[test]
 fn deleted_records_and_a_topic_made_anew_stop_the_job_and_status_shows_what_was_accepted() {
     let Some(server) = KafkaServer::start() else { return };

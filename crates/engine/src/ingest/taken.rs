@@ -125,19 +125,10 @@ impl Taken {
         self.segments.retain(|s| !plan.replaces.contains(&s.span));
         self.segments.push(stored);
         self.names_since_segment = 0;
-        for span in plan.replaces {
-            chain.delete_taken_segment(span).await?;
-        }
-        let keep_from = plan.span.to.0.saturating_sub(RECORDS_KEPT);
-        for (batch, attempts) in listing.records.range(..BatchNumber(keep_from)) {
-            for attempt in attempts {
-                chain.delete(ChainFile::Record(BatchKey { batch: *batch, attempt: *attempt })).await?;
-            }
-        }
-        for batch in listing.done.range(..BatchNumber(keep_from)) {
-            chain.delete(ChainFile::Done(*batch)).await?;
-        }
-        Ok(())
+        let replaced = plan.replaces.into_iter().map(|span| ChainFile::Taken { from: span.from.next(), to: span.to });
+        let keep_from = BatchNumber(plan.span.to.0.saturating_sub(RECORDS_KEPT));
+        let files: Vec<ChainFile> = replaced.chain(listing.before(keep_from)).collect();
+        chain.delete(&files).await
     }
 }
 

@@ -1,8 +1,8 @@
 //! A chain of a dataset and what any round of it does, whatever its source: finish what is recorded, record what was staged.
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchOutcome, BatchRecord, ChainFile, Dataset, Error, Incarnation, Job, Kind, Range, RecordBody,
-    Result, Shard, TableSpec, app_id,
+    BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Job, Kind, Range, RecordBody, Result, Shard,
+    TableSpec, app_id,
 };
 #[cfg(feature = "plants")]
 use alluvium_lake::Plant;
@@ -143,15 +143,7 @@ impl<'a> ChainWork<'a> {
             return Ok(());
         }
         let keep_from = BatchNumber(finished.0.saturating_sub(RECORDS_KEPT));
-        for (batch, attempts) in listing.records.range(..keep_from) {
-            for attempt in attempts {
-                self.chain.delete(ChainFile::Record(BatchKey { batch: *batch, attempt: *attempt })).await?;
-            }
-        }
-        for batch in listing.done.range(..keep_from) {
-            self.chain.delete(ChainFile::Done(*batch)).await?;
-        }
-        Ok(())
+        self.chain.delete(&listing.before(keep_from)).await
     }
 
     /// Writes a record and finishes its batch; `None` if another process was quicker: what stands there decides what is taken.

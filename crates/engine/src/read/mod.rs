@@ -5,6 +5,7 @@
 
 mod changes;
 mod error;
+mod lines;
 mod query;
 mod rows;
 mod schema;

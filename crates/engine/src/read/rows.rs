@@ -12,7 +12,8 @@ use arrow::ipc::writer::StreamWriter;
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 
-use crate::source::{push_json, push_json_string, push_plain};
+use super::lines::push_lines;
+use crate::source::{push_json, push_plain};
 
 /// Between columns of a table.
 const GAP: &str = "  ";
@@ -41,7 +42,7 @@ pub struct RowWriter<W: Write + Send> {
 
 enum Encoder<W: Write + Send> {
     Table { to: W, widths: Option<Vec<usize>> },
-    Json { to: W, names: Vec<String> },
+    Json { to: W },
     Csv { to: W, begun: bool },
     Parquet(Box<ArrowWriter<W>>),
     Arrow(Box<StreamWriter<W>>),
@@ -61,14 +62,7 @@ impl<W: Write + Send> RowWriter<W> {
         }
         let to = match format {
             RowFormat::Table => Encoder::Table { to, widths: None },
-            RowFormat::Json => {
-                let name = |name: &String| {
-                    let mut text = String::new();
-                    push_json_string(&mut text, name);
-                    text
-                };
-                Encoder::Json { to, names: schema.fields().iter().map(|f| name(f.name())).collect() }
-            }
+            RowFormat::Json => Encoder::Json { to },
             RowFormat::Csv => Encoder::Csv { to, begun: false },
             RowFormat::Parquet => {
                 Encoder::Parquet(Box::new(ArrowWriter::try_new(to, schema.clone(), None).map_err(io_of_parquet)?))
@@ -90,8 +84,8 @@ impl<W: Write + Send> RowWriter<W> {
                 table(text, &self.schema, rows, widths);
                 to.write_all(text.as_bytes())
             }
-            Encoder::Json { to, names } => {
-                json(text, names, rows);
+            Encoder::Json { to } => {
+                push_lines(text, rows);
                 to.write_all(text.as_bytes())
             }
             Encoder::Csv { to, begun } => {
@@ -117,7 +111,7 @@ impl<W: Write + Send> RowWriter<W> {
             self.write(&none)?;
         }
         match self.to {
-            Encoder::Table { mut to, .. } | Encoder::Json { mut to, .. } | Encoder::Csv { mut to, .. } => to.flush(),
+            Encoder::Table { mut to, .. } | Encoder::Json { mut to } | Encoder::Csv { mut to, .. } => to.flush(),
             Encoder::Parquet(writer) => writer.into_inner().map_err(io_of_parquet)?.flush(),
             // Ends the stream before it gives back what it wrote to.
             Encoder::Arrow(writer) => writer.into_inner().map_err(io_of_arrow)?.flush(),
@@ -144,21 +138,6 @@ fn io_of_arrow(error: ArrowError) -> io::Error {
     match error {
         ArrowError::IoError(_, e) => e,
         e => io::Error::other(e),
-    }
-}
-
-fn json(text: &mut String, names: &[String], rows: &RecordBatch) {
-    for row in 0..rows.num_rows() {
-        text.push('{');
-        for (at, (name, column)) in names.iter().zip(rows.columns()).enumerate() {
-            if at > 0 {
-                text.push(',');
-            }
-            text.push_str(name);
-            text.push(':');
-            push_json(text, column, row);
-        }
-        text.push_str("}\n");
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use alluvium_core::Kind;
 use alluvium_engine::{IngestOptions, Mode, RunSummary, SourcePosition, Stop};
 use alluvium_lake::Store;
-use alluvium_testkit::{DatasetCheck, Fault, FaultStore, Lab, Landed, Listener, MemoryCluster};
+use alluvium_testkit::{DatasetCheck, Fault, FaultStore, Lab, Landed, Listener, MemoryCluster, StepClock};
 use object_store::ObjectStore;
 
 use crate::common::memory;
@@ -203,7 +203,7 @@ async fn old_records_of_a_chain_go_and_what_they_took_is_not_read_again() {
     world.send(1, 300, 10);
     world.runs().await;
     assert_eq!(numbers(&world.landed().await), fitting(0..310));
-    let chain = object_store::path::Path::from("default/_alluvium/chains/ingest/edit/0");
+    let chain = object_store::path::Path::from("default/_alluvium/chains");
     let left = futures::StreamExt::count(world.store.list(Some(&chain))).await;
     assert!((64..=2 * 129).contains(&left), "{left} records and marks are left");
 }
@@ -343,6 +343,37 @@ async fn follower_takes_what_comes_waits_for_a_broker_that_is_away_and_finds_new
     assert!(summary.failed.is_empty(), "{:?}", summary.failed);
     assert!(!listener.batches().is_empty());
     assert_eq!(numbers(&world.landed().await), fitting(0..50));
+}
+
+/// As of a topic with transactions: its tail is control records. Once the cluster deletes them, they are no loss.
+#[tokio::test(flavor = "multi_thread")]
+async fn follower_records_that_it_stands_behind_offsets_without_records() {
+    let clock = Arc::new(StepClock::new());
+    let mut world = World::new("", 1000, 1);
+    world.lab = world.lab.with_clock(clock.clone());
+    let (summary, listener) = follow(&world, |listener| {
+        let (world, clock) = (&world, clock.clone());
+        async move {
+            world.send(1, 0, 10);
+            until_inserted(&listener, 8).await;
+            world.cluster.gap(TOPIC, 0, 2);
+            let batches = listener.batches().len();
+            let deadline = std::time::Instant::now() + Duration::from_secs(60);
+            while listener.batches().len() == batches {
+                assert!(std::time::Instant::now() < deadline, "not within a minute");
+                clock.advance_micros(30_000_000);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    })
+    .await;
+    assert!(summary.failed.is_empty(), "{:?}", summary.failed);
+    assert_eq!(listener.batches().last().unwrap().outcome.inserted, 0);
+    assert_eq!(world.cluster.committed("alluvium_test_edit", TOPIC, 0), Some(12));
+    world.cluster.expire(TOPIC, 0, 12);
+    world.send(1, 10, 5);
+    world.runs().await;
+    assert_eq!(numbers(&world.landed().await), fitting(0..15));
 }
 
 /// The store dies at each put, before or after it, or loses the answer; a fresh process goes on.

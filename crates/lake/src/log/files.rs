@@ -8,6 +8,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::table::DeltaLog;
 use crate::blocking::Away;
+use crate::store::store_error;
 
 /// A file that is part of a table's version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +71,8 @@ impl DeltaLog {
         match error {
             DeltaTableError::KernelError(e) => self.kernel_error(e),
             DeltaTableError::NotATable(_) => Error::new(Kind::NotFound, format!("there is no table at {}", self.root())),
-            DeltaTableError::ObjectStore { .. } | DeltaTableError::Io { .. } => {
+            DeltaTableError::ObjectStore { source } => store_error(source, "reading table", self.root().as_ref()),
+            DeltaTableError::Io { .. } => {
                 Error::new(Kind::Unavailable, format!("reading table {}", self.root())).hint("try again later").source(error)
             }
             e => Error::new(Kind::Corrupt, format!("reading table {}", self.root())).source(e),

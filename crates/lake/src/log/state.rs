@@ -12,6 +12,7 @@ use super::actions::{CommitActions, Metadata, Protocol};
 use super::table::DeltaLog;
 use crate::blocking::blocking;
 use crate::schema::delta_field;
+use crate::store::said;
 
 /// The version of a table that was looked at, and what stands there.
 #[derive(Debug, Clone)]
@@ -182,6 +183,7 @@ impl DeltaLog {
             Ok(read) => read,
             // That there is no log at all is told from a log that cannot be read by looking.
             Err(_) if !self.exists().await? => return Ok(None),
+            // Between the two, another process may have made the table: then it is looked at again.
             Err(e) => return Err(self.kernel_error(e)),
         };
         let (metadata, protocol) = self.identity(&snapshot)?;
@@ -206,7 +208,10 @@ impl DeltaLog {
         while let E::Backtraced { source, .. } = inner {
             inner = source;
         }
-        let text = inner.to_string();
+        let text = match inner {
+            E::ObjectStore(e) => said(e).unwrap_or_else(|| inner.to_string()),
+            _ => inner.to_string(),
+        };
         let kind = match inner {
             E::ObjectStore(object_store::Error::NotFound { .. }) | E::FileNotFound(_) => Kind::Corrupt,
             E::ObjectStore(_) | E::IOError(_) | E::Reqwest(_) => Kind::Unavailable,

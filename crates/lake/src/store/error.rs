@@ -152,7 +152,7 @@ fn io_below(error: &object_store::Error) -> Option<&io::Error> {
 
 /// What a failed request came to, in one line without query strings and without the parts of an answer that can hold secrets;
 /// `None` for an error of another kind.
-fn said(error: &object_store::Error) -> Option<String> {
+pub(crate) fn said(error: &object_store::Error) -> Option<String> {
     let mut texts = vec![error.to_string()];
     let mut below = StdError::source(error);
     while let Some(e) = below {

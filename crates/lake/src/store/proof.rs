@@ -125,12 +125,76 @@ fn refusal(store: &Store, why: &str) -> Error {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fmt;
     use std::sync::Arc;
 
     use alluvium_core::Namespace;
+    use async_trait::async_trait;
+    use futures::stream::BoxStream;
     use object_store::memory::InMemory;
+    use object_store::{
+        CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStoreExt, PutMultipartOptions,
+        PutPayload,
+    };
 
     use super::*;
+
+    /// Looks first and puts then, as some programs that speak S3's language do: two at once both win.
+    #[derive(Debug)]
+    struct LooksFirst(InMemory);
+
+    impl fmt::Display for LooksFirst {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("LooksFirst")
+        }
+    }
+
+    #[async_trait]
+    impl ObjectStore for LooksFirst {
+        async fn put_opts(&self, to: &Path, payload: PutPayload, _: PutOptions) -> object_store::Result<PutResult> {
+            if self.0.head(to).await.is_ok() {
+                return Err(object_store::Error::AlreadyExists { path: to.to_string(), source: "there".into() });
+            }
+            tokio::task::yield_now().await;
+            self.0.put(to, payload).await
+        }
+
+        async fn put_multipart_opts(&self, to: &Path, o: PutMultipartOptions) -> object_store::Result<Box<dyn MultipartUpload>> {
+            self.0.put_multipart_opts(to, o).await
+        }
+
+        async fn get_opts(&self, location: &Path, options: GetOptions) -> object_store::Result<GetResult> {
+            self.0.get_opts(location, options).await
+        }
+
+        fn delete_stream(
+            &self,
+            locations: BoxStream<'static, object_store::Result<Path>>,
+        ) -> BoxStream<'static, object_store::Result<Path>> {
+            self.0.delete_stream(locations)
+        }
+
+        fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+            self.0.list(prefix)
+        }
+
+        async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
+            self.0.list_with_delimiter(prefix).await
+        }
+
+        async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> object_store::Result<()> {
+            self.0.copy_opts(from, to, options).await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_looks_first_and_puts_then_is_refused_and_nothing_stays() {
+        let store = Store::over(Arc::new(LooksFirst(InMemory::new())));
+        let error = prove_once(&store, &Resolver::new(Namespace::default()), 7).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert!(error.message().contains("let more than one win"), "{error}");
+        assert_eq!(store.list(&Path::from("default"), None).await.unwrap(), []);
+    }
 
     #[test]
     fn the_golden_file_reads_and_writes_as_it_is_and_a_newer_format_is_refused() {

@@ -230,7 +230,7 @@ impl Reader for MemoryReader {
             }
             if place.told_end != Some(place.next) {
                 place.told_end = Some(place.next);
-                take(Polled::End { partition: place.partition });
+                take(Polled::End { partition: place.partition, upto: Some(Offset(place.next)) });
                 return Ok(true);
             }
         }

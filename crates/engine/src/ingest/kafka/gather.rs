@@ -93,8 +93,11 @@ impl Gathering {
         let before = place.records;
         let polled = self.reader.poll(wait, &mut |polled| match polled {
             Polled::Record(record) => place.take(&record, topic, around, tombstones),
-            Polled::End { partition } => {
+            Polled::End { partition, upto } => {
                 place.ended.insert(partition);
+                if let (Some(upto), Some(standing)) = (upto, place.standing.get_mut(&partition)) {
+                    standing.next = standing.next.max(upto);
+                }
             }
             Polled::OutOfRange => place.out_of_range = true,
         });

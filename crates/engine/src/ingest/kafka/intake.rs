@@ -23,6 +23,10 @@ use crate::source::{Broker, ReaderSettings};
 /// How often a follower looks for new partitions and for what was lost.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
+/// After so long without a record, a follower records that it has come behind offsets that hold none: else, once the cluster
+/// deletes them, they would look as if they had been lost.
+const SETTLE_AFTER_MICROS: i64 = 60_000_000;
+
 /// What all shards of a topic share.
 #[derive(Debug, Clone)]
 pub(super) struct Topic {
@@ -51,6 +55,8 @@ pub(in crate::ingest) struct KafkaIntake {
     /// When to look at the cluster again.
     looks_at: Option<Duration>,
     commit_warned: bool,
+    /// Since when a follower stands behind what the newest record tells, without a record read.
+    ahead_since_micros: Option<i64>,
 }
 
 /// The newest finished batch, and the positions behind it.
@@ -73,6 +79,7 @@ impl KafkaIntake {
             away: Away::default(),
             looks_at: None,
             commit_warned: false,
+            ahead_since_micros: None,
         }
     }
 
@@ -119,8 +126,13 @@ impl KafkaIntake {
             while !due(gathering) && gathering.poll(Duration::ZERO, || clock.now_micros())? {}
             Ok(())
         })?;
+        let recorded = self.at.as_ref().and_then(|at| at.positions.as_ref());
+        let is_ahead = gathering.records() == 0 && recorded.is_some_and(|recorded| is_behind(recorded, gathering));
+        let since = is_ahead.then(|| self.ahead_since_micros.unwrap_or_else(|| clock.now_micros()));
+        self.ahead_since_micros = since;
+        let settles = since.is_some_and(|since| clock.now_micros().saturating_sub(since) >= SETTLE_AFTER_MICROS);
         let must_look = self.looks_at.is_none_or(|at| at <= work.engine.elapsed());
-        let due = due(gathering) || has_waited(gathering, limits, clock) || must_look;
+        let due = settles || due(gathering) || has_waited(gathering, limits, clock) || must_look;
         Ok((!due).then_some(Round::Idle))
     }
 
@@ -302,8 +314,12 @@ impl KafkaIntake {
             self.gathering = Some(self.open(work.engine, work, positions)?);
         }
         let Some(gathering) = self.gathering.as_mut() else { return Err(internal()) };
-        let nothing = gathering.records() == 0;
-        if nothing && self.options.mode == Mode::Follow {
+        if gathering.records() == 0 && self.options.mode == Mode::Follow {
+            let now_micros = work.engine.clock.now_micros();
+            if self.ahead_since_micros.is_some_and(|since| now_micros.saturating_sub(since) >= SETTLE_AFTER_MICROS) {
+                let range = positions.range_to(&self.topic.name, gathering.standing());
+                return self.record(work, key, range, 0, Staged::nothing(now_micros)).await;
+            }
             return Ok(Round::Idle);
         }
         let hold = hold_bytes(work.engine, self.topic.shards);
@@ -333,6 +349,19 @@ impl KafkaIntake {
         }
         let range: KafkaRange = positions.range_to(&self.topic.name, gathering.standing());
         let skipped = gathering.skipped();
+        self.record(work, key, range, skipped, staged).await
+    }
+
+    /// Records what was staged of a range, and finishes its batch.
+    async fn record(
+        &mut self,
+        work: &mut ChainWork<'_>,
+        key: BatchKey,
+        range: KafkaRange,
+        skipped: u64,
+        staged: Staged,
+    ) -> Result<Round> {
+        self.ahead_since_micros = None;
         let (record, sweeps) = work.record_of(key, Range::Kafka(range), skipped, staged);
         let Some(outcome) = work.write(&record, sweeps).await? else {
             self.at = None;
@@ -343,7 +372,7 @@ impl KafkaIntake {
         {
             self.at = Some(At { batch: key.batch, positions: Some(KafkaPositions::after(range)) });
         }
-        self.acknowledge(work.engine, &name);
+        self.acknowledge(work.engine, &work.dataset.name.0);
         Ok(Round::Batch(outcome))
     }
 
@@ -384,6 +413,12 @@ impl KafkaIntake {
         let is_there = |offset: &Offset| self.lows.get(&partition).is_some_and(|low| offset >= low);
         standing.last.map(|last| last.offset).filter(is_there).unwrap_or(standing.next)
     }
+}
+
+/// Whether some partition was recorded less far than it was read.
+fn is_behind(recorded: &KafkaPositions, gathering: &Gathering) -> bool {
+    let standing = gathering.standing();
+    recorded.partitions.iter().any(|(partition, at)| standing.get(partition).is_some_and(|s| s.next > at.next))
 }
 
 /// Where each partition ends now.

@@ -1,7 +1,7 @@
 //! A record batch of Parquet or Avro into rows and refusals, by the rules of texts.
 //!
 //! A value whose Arrow type is the declared one, or a plain number or text of it, is taken as it is; any other is spelled and
-//! read as a text would be.
+//! read as a text would be. Batches in which no value needs a look by itself do not come here: see [`super::whole`].
 
 use std::fmt::Write as _;
 use std::ops::Range;

@@ -25,6 +25,7 @@ mod tests;
 mod text;
 mod time;
 mod value;
+mod whole;
 
 use alluvium_core::Dataset;
 use arrow::array::RecordBatch;
@@ -84,6 +85,12 @@ impl Decoder {
     #[must_use]
     pub fn decode(&self, chunk: Chunk) -> Decoded {
         let first = chunk.first_record();
+        if let Content::Batch(batch) = &chunk.content
+            && batch.too_fine.is_empty()
+            && let Some(rows) = whole::batch(&self.plan, &self.schema, first, &batch.rows)
+        {
+            return Decoded { records: rows.num_rows() as u64, rows, refused: Vec::new() };
+        }
         let mut rows = Rows::new(&self.plan, usize::try_from(chunk.max_records()).unwrap_or(0));
         match chunk.content {
             Content::JsonLines(bytes) => text::json_lines(&self.plan, first, &bytes, &mut rows),

@@ -81,6 +81,8 @@ pub enum Polled<'a> {
     End {
         /// The partition.
         partition: i32,
+        /// A place up to which all were given, if that is known; offsets before it that were not given hold no record.
+        upto: Option<Offset>,
     },
     /// Some partition has no record at the offset wanted, and none after it that one could go on with: look at the watermarks.
     OutOfRange,

@@ -1,6 +1,7 @@
 //! A cluster asked through librdkafka.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use alluvium_core::{Error, KafkaSettings, Kind, Result};
@@ -8,6 +9,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::statistics::Statistics;
 use rdkafka::topic_partition_list::{Offset as RdOffset, TopicPartitionList};
 
 use super::broker::{Broker, Offset, Reader, ReaderSettings, TopicFacts, Watermarks};
@@ -16,6 +18,11 @@ use super::reader::RdReader;
 /// How long the cluster may take to answer a question, in tries: between them librdkafka tells whether it was refused.
 const ANSWER_TIMEOUTS: [Duration; 4] =
     [Duration::from_millis(200), Duration::from_millis(500), Duration::from_millis(1300), Duration::from_secs(3)];
+/// How long a reader's client waits when it may fetch no more ahead. Its own default, a second, is longer than we take to read
+/// what it may hold.
+const FULL_BACKOFF_MS: &str = "10";
+/// How often a reader's client says how far it has come, which is the only way to learn of ends without a record.
+const STATISTICS_INTERVAL_MS: &str = "2000";
 /// Settings that decide what is read, and are ours. The names of settings that carry the same under an alias are there too.
 const OURS: [(&str, &str); 8] = [
     ("enable.auto.commit", "false"),
@@ -43,18 +50,44 @@ struct Asking {
 /// Hears what librdkafka says by itself.
 #[derive(Clone, Default)]
 pub(super) struct Listening {
+    heard: Arc<Mutex<Heard>>,
+}
+
+/// What was heard.
+#[derive(Default)]
+struct Heard {
     /// The last refusal: wrong credentials, a certificate that does not fit.
-    refused: Arc<Mutex<Option<RDKafkaErrorCode>>>,
+    refused: Option<RDKafkaErrorCode>,
+    /// The ends of partitions that the client came to, and was not asked for yet: everything before them stood in its queue
+    /// when it said so.
+    ends: BTreeMap<(String, i32), i64>,
+    /// How often something was heard.
+    times: u64,
 }
 
 impl Listening {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The cluster has answered since.
     fn forget(&self) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.heard().refused = None;
     }
 
     pub(super) fn refusal(&self) -> Option<RDKafkaErrorCode> {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+        self.heard().refused
+    }
+
+    /// How often something was heard: a poll that heard nothing and gave nothing found the client's queue empty.
+    pub(super) fn times(&self) -> u64 {
+        self.heard().times
+    }
+
+    /// The ends that were heard of since they were last taken.
+    pub(super) fn take_ends(&self, topic: &str) -> Vec<(i32, Offset)> {
+        let ends = std::mem::take(&mut self.heard().ends);
+        ends.into_iter().filter(|((of, _), _)| of == topic).map(|((_, partition), end)| (partition, Offset(end))).collect()
     }
 }
 
@@ -69,14 +102,26 @@ impl ClientContext for Listening {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "librdkafka", %error, reason);
+        let mut heard = self.heard();
+        heard.times += 1;
         if let Some(code) = error.rdkafka_error_code().filter(|c| is_refusal(*c)) {
-            *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(code);
+            heard.refused = Some(code);
+        }
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        let mut heard = self.heard();
+        heard.times += 1;
+        for (topic, about) in statistics.topics {
+            let ends = about.partitions.into_values().filter(|p| p.eof_offset >= 0);
+            heard.ends.extend(ends.map(|p| ((topic.clone(), p.partition), p.eof_offset)));
         }
     }
 }
 
 impl ConsumerContext for Listening {
     fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
+        self.heard().times += 1;
         if let Err(error) = result {
             tracing::warn!(%error, "the cluster did not take the group's committed offsets; ours are what counts");
         }
@@ -187,7 +232,9 @@ impl Broker for RdBroker {
         let kib = (settings.buffer_bytes >> 10).clamp(256, 1 << 20);
         let more = [
             ("group.id", settings.group.to_owned()),
+            ("statistics.interval.ms", STATISTICS_INTERVAL_MS.to_owned()),
             ("queued.max.messages.kbytes", kib.to_string()),
+            ("fetch.queue.backoff.ms", FULL_BACKOFF_MS.to_owned()),
             ("fetch.max.bytes", (kib << 9).clamp(1 << 17, 50 << 20).to_string()),
             ("max.partition.fetch.bytes", (kib << 8).clamp(1 << 17, 1 << 20).to_string()),
         ];

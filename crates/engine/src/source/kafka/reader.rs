@@ -25,7 +25,16 @@ impl RdReader {
 
 impl Reader for RdReader {
     fn poll(&mut self, wait: Duration, take: &mut dyn FnMut(Polled<'_>)) -> Result<bool> {
+        let heard = self.consumer.context().times();
         match self.consumer.poll(wait) {
+            // Whatever stood in the queue when an end was heard of has been given since.
+            None if self.consumer.context().times() == heard => {
+                let ends = self.consumer.context().take_ends(&self.topic);
+                for (partition, end) in &ends {
+                    take(Polled::End { partition: *partition, upto: Some(*end) });
+                }
+                return Ok(!ends.is_empty());
+            }
             None => return Ok(false),
             Some(Ok(message)) => {
                 let headers: Vec<(&str, Option<&[u8]>)> = match message.headers() {
@@ -41,7 +50,7 @@ impl Reader for RdReader {
                     headers: &headers,
                 }));
             }
-            Some(Err(KafkaError::PartitionEOF(partition))) => take(Polled::End { partition }),
+            Some(Err(KafkaError::PartitionEOF(partition))) => take(Polled::End { partition, upto: None }),
             Some(Err(error)) => match error.rdkafka_error_code() {
                 Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => take(Polled::OutOfRange),
                 _ => return Err(kafka_error(&self.topic, &error, self.consumer.context().refusal())),

@@ -9,6 +9,7 @@ mod guide;
 mod hostile;
 mod json;
 mod oracle;
+mod whole;
 
 use std::path::PathBuf;
 use std::sync::Arc;
