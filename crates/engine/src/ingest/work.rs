@@ -143,15 +143,11 @@ impl<'a> ChainWork<'a> {
             return Ok(());
         }
         let keep_from = BatchNumber(finished.0.saturating_sub(RECORDS_KEPT));
-        for (batch, attempts) in listing.records.range(..keep_from) {
-            for attempt in attempts {
-                self.chain.delete(ChainFile::Record(BatchKey { batch: *batch, attempt: *attempt })).await?;
-            }
-        }
-        for batch in listing.done.range(..keep_from) {
-            self.chain.delete(ChainFile::Done(*batch)).await?;
-        }
-        Ok(())
+        let keys =
+            listing.records.range(..keep_from).flat_map(|(batch, attempts)| attempts.iter().map(|attempt| (*batch, *attempt)));
+        let records = keys.map(|(batch, attempt)| ChainFile::Record(BatchKey { batch, attempt }));
+        let marks = listing.done.range(..keep_from).map(|batch| ChainFile::Done(*batch));
+        self.chain.delete(&records.chain(marks).collect::<Vec<_>>()).await
     }
 
     /// Writes a record and finishes its batch; `None` if another process was quicker: what stands there decides what is taken.
