@@ -197,17 +197,6 @@ async fn records_that_come_after_all_taken_ones_have_expired_are_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_that_expired_after_they_were_read_are_no_loss() {
-    let world = World::new("", 100, 1);
-    world.send(1, 0, 10);
-    world.runs().await;
-    world.send(1, 10, 10);
-    world.cluster.expire(TOPIC, 0, 10);
-    world.runs().await;
-    assert_eq!(numbers(&world.landed().await), fitting(0..20));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn old_records_of_a_chain_go_and_what_they_took_is_not_read_again() {
     let world = World::new("", 1, 1);
     world.send(1, 0, 300);
