@@ -37,36 +37,44 @@ impl Clock for SystemClock {
 /// A request to stop, shared by all who may ask and all who must heed it.
 #[derive(Debug, Clone, Default)]
 pub struct Stop {
-    inner: Arc<(AtomicBool, Notify, OnceLock<Arc<dyn Machine>>)>,
+    inner: Arc<Asking>,
+}
+
+#[derive(Debug, Default)]
+struct Asking {
+    asked: AtomicBool,
+    told: Notify,
+    /// By whose time is slept.
+    machine: OnceLock<Arc<dyn Machine>>,
 }
 
 impl Stop {
     /// Asks everybody to stop at the next safe point.
     pub fn ask(&self) {
-        self.inner.0.store(true, Ordering::SeqCst);
-        self.inner.1.notify_waiters();
+        self.inner.asked.store(true, Ordering::SeqCst);
+        self.inner.told.notify_waiters();
     }
 
     /// Whether somebody asked.
     #[must_use]
     pub fn asked(&self) -> bool {
-        self.inner.0.load(Ordering::SeqCst)
+        self.inner.asked.load(Ordering::SeqCst)
     }
 
     /// Returns after `time`, or as soon as somebody asks to stop.
     pub async fn sleep(&self, time: Duration) {
-        let asked = self.inner.1.notified();
+        let asked = self.inner.told.notified();
         tokio::pin!(asked);
         asked.as_mut().enable();
         if !self.asked() {
-            let over = self.inner.2.get_or_init(|| Arc::new(ThisMachine)).sleep(time);
+            let over = self.inner.machine.get_or_init(|| Arc::new(ThisMachine)).sleep(time);
             let _either = futures::future::select(asked, over).await;
         }
     }
 
     /// Sleeps by the time of that machine from now on, unless another was named before.
     fn keep_time_of(&self, machine: &Arc<dyn Machine>) {
-        let _the_first_stays = self.inner.2.set(machine.clone());
+        let _the_first_stays = self.inner.machine.set(machine.clone());
     }
 }
 

@@ -43,6 +43,17 @@ impl ChainListing {
         attempts.last().map(|attempt| BatchKey { batch: *batch, attempt: *attempt })
     }
 
+    /// The records and marks of the batches before one.
+    #[must_use]
+    pub fn before(&self, batch: BatchNumber) -> Vec<ChainFile> {
+        let record = |(batch, attempts): (&BatchNumber, &BTreeSet<Attempt>)| {
+            let batch = *batch;
+            attempts.iter().map(move |attempt| ChainFile::Record(BatchKey { batch, attempt: *attempt })).collect::<Vec<_>>()
+        };
+        let marks = self.done.range(..batch).map(|done| ChainFile::Done(*done));
+        self.records.range(..batch).flat_map(record).chain(marks).collect()
+    }
+
     /// The newest finished batch.
     #[must_use]
     pub fn newest_done(&self) -> Option<BatchNumber> {

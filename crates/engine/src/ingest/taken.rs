@@ -127,11 +127,7 @@ impl Taken {
         self.names_since_segment = 0;
         let replaced = plan.replaces.into_iter().map(|span| ChainFile::Taken { from: span.from.next(), to: span.to });
         let keep_from = BatchNumber(plan.span.to.0.saturating_sub(RECORDS_KEPT));
-        let records = listing.records.range(..keep_from).flat_map(|(batch, attempts)| {
-            attempts.iter().map(|attempt| ChainFile::Record(BatchKey { batch: *batch, attempt: *attempt }))
-        });
-        let marks = listing.done.range(..keep_from).map(|batch| ChainFile::Done(*batch));
-        let files: Vec<ChainFile> = replaced.chain(records).chain(marks).collect();
+        let files: Vec<ChainFile> = replaced.chain(listing.before(keep_from)).collect();
         chain.delete(&files).await
     }
 }

@@ -1,8 +1,8 @@
 //! A chain of a dataset and what any round of it does, whatever its source: finish what is recorded, record what was staged.
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchOutcome, BatchRecord, ChainFile, Dataset, Error, Incarnation, Job, Kind, Range, RecordBody,
-    Result, Shard, TableSpec, app_id,
+    BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Job, Kind, Range, RecordBody, Result, Shard,
+    TableSpec, app_id,
 };
 #[cfg(feature = "plants")]
 use alluvium_lake::Plant;
@@ -143,11 +143,15 @@ impl<'a> ChainWork<'a> {
             return Ok(());
         }
         let keep_from = BatchNumber(finished.0.saturating_sub(RECORDS_KEPT));
+<<<<<<< HEAD
         let keys =
             listing.records.range(..keep_from).flat_map(|(batch, attempts)| attempts.iter().map(|attempt| (*batch, *attempt)));
         let records = keys.map(|(batch, attempt)| ChainFile::Record(BatchKey { batch, attempt }));
         let marks = listing.done.range(..keep_from).map(|batch| ChainFile::Done(*batch));
         self.chain.delete(&records.chain(marks).collect::<Vec<_>>()).await
+=======
+        self.chain.delete(&listing.before(keep_from)).await
+>>>>>>> main
     }
 
     /// Writes a record and finishes its batch; `None` if another process was quicker: what stands there decides what is taken.

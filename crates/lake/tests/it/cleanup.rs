@@ -159,3 +159,36 @@ async fn batch_is_committed_though_the_version_known_last_was_cleaned_up() {
     let resumed = Commit { resumed: true, ..commit("app", 4, &adds, &[]) };
     assert_eq!(mine.publish(&resumed).await.unwrap(), Published::Committed { version: 5 });
 }
+
+/// Another process takes the version's name first; before that is looked at, it is cleaned up.
+#[tokio::test(flavor = "multi_thread")]
+async fn batch_that_lost_to_an_entry_cleaned_up_since_is_committed_behind_it() {
+    let store = three_versions().await;
+    let (first, then) = (store.clone(), store.clone());
+    let cleaned: Arc<dyn ObjectStore> = Arc::new(PauseStore::once_at(
+        store.clone(),
+        |step| matches!(step, Step::Get(path) if *path == entry(4)),
+        move || {
+            let store = then.clone();
+            async move {
+                log(&store).checkpoint(4).await.unwrap();
+                for version in 0..=4 {
+                    store.delete(&entry(version)).await.unwrap();
+                }
+            }
+            .boxed()
+        },
+    ));
+    let slow: Arc<dyn ObjectStore> = Arc::new(PauseStore::once_at(
+        cleaned,
+        |step| matches!(step, Step::Put(path) if *path == entry(4)),
+        move || {
+            let store = first.clone();
+            async move {
+                assert_eq!(publish(&log(&store), "other", 1).await.unwrap(), Published::Committed { version: 4 });
+            }
+            .boxed()
+        },
+    ));
+    assert_eq!(publish(&log(&slow), "app", 4).await.unwrap(), Published::Committed { version: 5 });
+}

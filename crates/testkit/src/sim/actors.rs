@@ -2,6 +2,7 @@
 //! writes checkpoints and cleans up logs.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use alluvium_core::{
@@ -71,10 +72,9 @@ pub(super) async fn vacuum(world: &World, store: &Store, resolver: &Resolver, re
         // 3: only now a fresh snapshot. What is settled is settled before it: what settles later may make its files live later.
         let mut settled = BTreeMap::new();
         for (_, file, _) in &dead {
-            let app = app_id(&file.chain);
-            if !settled.contains_key(&app) {
-                let carried = log.state(&app).await?.and_then(|s| s.txn()).and_then(TxnVersion::key);
-                settled.insert(app, carried.map(|k| k.batch));
+            if let Entry::Vacant(of_chain) = settled.entry(app_id(&file.chain)) {
+                let carried = log.state(of_chain.key()).await?.and_then(|s| s.txn()).and_then(TxnVersion::key);
+                of_chain.insert(carried.map(|k| k.batch));
             }
         }
         let live = self::live(&log).await?;

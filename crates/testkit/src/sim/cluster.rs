@@ -1,6 +1,5 @@
 //! The Kafka cluster of a world: one in memory, where waiting for records takes the world's time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use alluvium_core::{Offset, Result};
@@ -20,8 +19,8 @@ pub(super) struct SimBroker {
 }
 
 impl SimBroker {
-    pub(super) fn new(cluster: &MemoryCluster, world: &World) -> Arc<dyn Broker> {
-        Arc::new(Self { cluster: cluster.clone(), world: world.clone() })
+    pub(super) fn new(cluster: &MemoryCluster, world: &World) -> Self {
+        Self { cluster: cluster.clone(), world: world.clone() }
     }
 }
 

@@ -249,7 +249,7 @@ impl Stage {
             clock,
             observer: Arc::new(Silent),
             stop,
-            broker: SimBroker::new(&self.cluster, &self.world),
+            broker: Arc::new(SimBroker::new(&self.cluster, &self.world)),
         })
     }
 
