@@ -143,15 +143,7 @@ impl<'a> ChainWork<'a> {
             return Ok(());
         }
         let keep_from = BatchNumber(finished.0.saturating_sub(RECORDS_KEPT));
-<<<<<<< HEAD
-        let keys =
-            listing.records.range(..keep_from).flat_map(|(batch, attempts)| attempts.iter().map(|attempt| (*batch, *attempt)));
-        let records = keys.map(|(batch, attempt)| ChainFile::Record(BatchKey { batch, attempt }));
-        let marks = listing.done.range(..keep_from).map(|batch| ChainFile::Done(*batch));
-        self.chain.delete(&records.chain(marks).collect::<Vec<_>>()).await
-=======
         self.chain.delete(&listing.before(keep_from)).await
->>>>>>> main
     }
 
     /// Writes a record and finishes its batch; `None` if another process was quicker: what stands there decides what is taken.
