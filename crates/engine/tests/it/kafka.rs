@@ -185,17 +185,6 @@ async fn records_that_expired_before_they_were_read_stop_the_job_until_the_loss_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_that_expired_after_they_were_read_are_no_loss() {
-    let world = World::new("", 100, 1);
-    world.send(1, 0, 10);
-    world.runs().await;
-    world.send(1, 10, 10);
-    world.cluster.expire(TOPIC, 0, 10);
-    world.runs().await;
-    assert_eq!(numbers(&world.landed().await), fitting(0..20));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn old_records_of_a_chain_go_and_what_they_took_is_not_read_again() {
     let world = World::new("", 1, 1);
     world.send(1, 0, 300);

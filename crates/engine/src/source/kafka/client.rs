@@ -154,7 +154,7 @@ impl RdBroker {
             config.set(name, value);
         }
         let listening = Listening::default();
-        let consumer = config.create_with_context(listening.clone()).map_err(config_error)?;
+        let consumer = config.create_with_context(listening.clone()).map_err(|e| config_error(&self.settings, e))?;
         Ok((consumer, listening))
     }
 
@@ -259,13 +259,23 @@ pub(super) fn commit(consumer: &BaseConsumer<Listening>, topic: &str, next: &[(i
 }
 
 /// A setting that librdkafka refuses. Its value is never shown.
-fn config_error(error: KafkaError) -> Error {
+fn config_error(settings: &KafkaSettings, error: KafkaError) -> Error {
     let refused = match &error {
         KafkaError::ClientConfig(_, _, name, _) => format!("librdkafka refuses the setting kafka.{name}"),
-        KafkaError::ClientCreation(_) => "librdkafka refuses the settings of kafka together".to_owned(),
+        KafkaError::ClientCreation(said) => {
+            format!("librdkafka refuses the settings of kafka: {}", without_values(settings, said))
+        }
         _ => "making a Kafka client".to_owned(),
     };
     Error::new(Kind::Invalid, refused).hint("names and values are those of librdkafka's CONFIGURATION.md")
+}
+
+/// A text without any value of the settings that it quotes: each may be a secret.
+fn without_values(settings: &KafkaSettings, text: &str) -> String {
+    let mut values: Vec<&str> = settings.iter().map(|(_, value)| value).filter(|value| !value.is_empty()).collect();
+    // The longest first: one value may be a part of another.
+    values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+    values.into_iter().fold(text.to_owned(), |text, value| text.replace(value, "***"))
 }
 
 /// Whether the cluster refuses us: asking again does not help.
@@ -299,21 +309,72 @@ fn kind_of(error: &KafkaError) -> &'static str {
 fn code_error(topic: &str, code: RDKafkaErrorCode, refusal: Option<RDKafkaErrorCode>) -> Error {
     let refusal = if is_refusal(code) { Some(code) } else { refusal };
     if let Some(code) = refusal {
-        return Error::new(Kind::Invalid, format!("reading the topic {topic}: the cluster refuses us: {code}"))
+        return Error::new(Kind::Invalid, format!("reading the topic {topic}: the cluster refuses us: {}", words(code)))
             .hint("see the settings sasl.* and ssl.* below kafka in the project file, and the variables they name");
     }
     match code {
         RDKafkaErrorCode::UnknownTopic | RDKafkaErrorCode::UnknownTopicOrPartition => no_topic(topic),
         RDKafkaErrorCode::TopicAuthorizationFailed
         | RDKafkaErrorCode::GroupAuthorizationFailed
-        | RDKafkaErrorCode::ClusterAuthorizationFailed => Error::new(Kind::Invalid, format!("reading the topic {topic}: {code}"))
-            .hint("let the cluster's access lists allow this user to read and describe the topic"),
-        code => Error::new(Kind::Unavailable, format!("reading the topic {topic}: {code}"))
+        | RDKafkaErrorCode::ClusterAuthorizationFailed => {
+            Error::new(Kind::Invalid, format!("reading the topic {topic}: {}", words(code)))
+                .hint("let the cluster's access lists allow this user to read and describe the topic")
+        }
+        code => Error::new(Kind::Unavailable, format!("reading the topic {topic}: {}", words(code)))
             .hint("see whether the broker at bootstrap.servers is up and within reach, and run again"),
     }
+}
+
+/// What librdkafka says of a code, without the code's name and without who says it.
+fn words(code: RDKafkaErrorCode) -> String {
+    let text = code.to_string();
+    let inside = text.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(&text);
+    let said = inside.split_once(": ").map_or(inside, |(_, said)| said);
+    let mut characters = said.chars();
+    characters.next().map_or_else(String::new, |first| first.to_lowercase().chain(characters).collect())
 }
 
 fn no_topic(topic: &str) -> Error {
     Error::new(Kind::NotFound, format!("the cluster has no topic {topic}"))
         .hint("make the topic, or correct its name; outside the namespace default the namespace and a dot stand before it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: RDKafkaErrorCode, refusal: Option<RDKafkaErrorCode>) -> (Kind, String) {
+        let error = code_error("t", code, refusal);
+        (error.kind(), error.message().to_owned())
+    }
+
+    #[test]
+    fn codes_become_what_the_user_can_do() {
+        let (away, said) = kind(RDKafkaErrorCode::BrokerTransportFailure, None);
+        assert_eq!((away, said.as_str()), (Kind::Unavailable, "reading the topic t: broker transport failure"));
+        assert_eq!(kind(RDKafkaErrorCode::UnknownTopicOrPartition, None).0, Kind::NotFound);
+        assert_eq!(kind(RDKafkaErrorCode::TopicAuthorizationFailed, None).0, Kind::Invalid);
+        // A question that was not answered because the cluster had refused us.
+        let refused = kind(RDKafkaErrorCode::BrokerTransportFailure, Some(RDKafkaErrorCode::Authentication));
+        assert_eq!(refused.0, Kind::Invalid);
+        assert!(refused.1.contains("refuses us"), "{}", refused.1);
+    }
+
+    #[test]
+    fn values_that_a_text_quotes_are_taken_out_the_longest_first() {
+        let settings = KafkaSettings::from_iter([("a", "secret"), ("b", "secret-2"), ("c", "")]);
+        assert_eq!(without_values(&settings, "no \"secret-2\" and no secret"), "no \"***\" and no ***");
+    }
+
+    #[test]
+    fn refused_setting_is_named_and_its_value_is_not() {
+        let settings = [("bootstrap.servers", "localhost:1"), ("security.protocol", "hunter2")];
+        let broker = RdBroker::new(&KafkaSettings::from_iter(settings));
+        let error = broker.topic("t").map(|_| ()).expect_err("the setting is wrong");
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert!(!error.chain_text().contains("hunter2") && !format!("{error:?}").contains("hunter2"), "{error:?}");
+        let unknown = RdBroker::new(&KafkaSettings::from_iter([("bootstrap.servers", "localhost:1"), ("no.such", "hunter2")]));
+        let error = unknown.topic("t").map(|_| ()).expect_err("there is no such setting");
+        assert!(error.message().contains("kafka.no.such") && !error.chain_text().contains("hunter2"), "{error:?}");
+    }
 }
