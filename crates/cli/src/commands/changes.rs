@@ -18,8 +18,10 @@ use crate::{context, memory, output, signals};
 
 /// Where a schema of Parquet and Arrow says what the last line says.
 const NEXT: &str = "alluvium.next";
-/// Batches made into lines at the same time.
+/// Batches made into lines at the same time, at most.
 const BATCHES_AT_ONCE: usize = 4;
+/// So much memory is worth a batch that is made into lines at the same time.
+const BYTES_A_BATCH: u64 = 128 << 20;
 /// Bytes of lines written at once.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -55,17 +57,22 @@ pub async fn changes(global: &Global, args: &ChangesArgs) -> Result<u8> {
     };
     let mut reader = engine.changes(dataset, &request).await?;
     if args.follow {
-        return follow(&mut reader, args, &stop).await;
+        return follow(&mut reader, args.commit, at_once(bytes), &stop).await;
     }
     let mut changes = reader.read().await?;
     let written = match &args.to {
-        Some(file) => write_file(&mut changes, args.format, file).await?,
-        None => write_stdout(&mut changes, args.format).await?,
+        Some(file) => write_file(&mut changes, args.format, file, at_once(bytes)).await?,
+        None => write_stdout(&mut changes, args.format, at_once(bytes)).await?,
     };
     if args.commit && matches!(written, Round::Whole) {
         reader.commit(&changes).await?;
     }
     Ok(0)
+}
+
+/// How many batches may be made into lines at the same time.
+fn at_once(memory_bytes: u64) -> usize {
+    usize::try_from(memory_bytes / BYTES_A_BATCH).unwrap_or(BATCHES_AT_ONCE).clamp(1, BATCHES_AT_ONCE)
 }
 
 fn check(args: &ChangesArgs) -> Result<()> {
@@ -80,17 +87,17 @@ fn check(args: &ChangesArgs) -> Result<()> {
 }
 
 /// Goes on until somebody asks to stop: each round's rows, then its token.
-async fn follow(reader: &mut ChangesReader<'_>, args: &ChangesArgs, stop: &Stop) -> Result<u8> {
+async fn follow(reader: &mut ChangesReader<'_>, commit: bool, at_once: usize, stop: &Stop) -> Result<u8> {
     loop {
         let mut changes = reader.read().await?;
-        match write_stdout(&mut changes, args.format).await {
+        match write_stdout(&mut changes, ChangesFormat::Json, at_once).await {
             Ok(Round::Whole) => {}
             Ok(Round::Closed) => return Ok(0),
             // What was printed of this round has no token behind it: the next reader is given it again.
             Err(_) if stop.asked() => return Ok(0),
             Err(e) => return Err(e),
         }
-        if args.commit {
+        if commit {
             reader.commit(&changes).await?;
         }
         reader.advance(&changes);
@@ -100,9 +107,9 @@ async fn follow(reader: &mut ChangesReader<'_>, args: &ChangesArgs, stop: &Stop)
     }
 }
 
-async fn write_stdout(changes: &mut Changes, format: ChangesFormat) -> Result<Round> {
+async fn write_stdout(changes: &mut Changes, format: ChangesFormat, at_once: usize) -> Result<Round> {
     let written = match format {
-        ChangesFormat::Json => write_lines(changes, io::stdout()).await?,
+        ChangesFormat::Json => write_lines(changes, io::stdout(), at_once).await?,
         ChangesFormat::Parquet => write_rows(changes, RowFormat::Parquet, io::stdout()).await?,
         ChangesFormat::Arrow => write_rows(changes, RowFormat::Arrow, io::stdout()).await?,
     };
@@ -117,7 +124,7 @@ fn last_line(changes: &Changes) -> String {
 }
 
 /// Writes a file that gets its name whole, or not at all; then the last line.
-async fn write_file(changes: &mut Changes, format: ChangesFormat, file: &Path) -> Result<Round> {
+async fn write_file(changes: &mut Changes, format: ChangesFormat, file: &Path, at_once: usize) -> Result<Round> {
     let failed = |e: io::Error| Error::new(Kind::Unavailable, format!("writing {}: {e}", file.display()));
     let unfinished = Unfinished::beside(file);
     let to = fs::File::create(&unfinished.path).map_err(failed)?;
@@ -125,7 +132,7 @@ async fn write_file(changes: &mut Changes, format: ChangesFormat, file: &Path) -
     let written = match format {
         ChangesFormat::Json => {
             let mut lines = BufWriter::new(to);
-            let written = write_lines(changes, &mut lines).await?;
+            let written = write_lines(changes, &mut lines, at_once).await?;
             writeln!(lines, "{}", last_line(changes)).and_then(|()| lines.flush()).map_err(failed)?;
             written
         }
@@ -168,7 +175,7 @@ impl Drop for Unfinished {
 }
 
 /// Lines of JSON; several batches are made into lines at the same time.
-async fn write_lines(changes: &mut Changes, mut to: impl Write) -> Result<Round> {
+async fn write_lines(changes: &mut Changes, mut to: impl Write, at_once: usize) -> Result<Round> {
     let rows =
         futures::stream::try_unfold(changes, async |changes| Ok::<_, Error>(changes.next().await?.map(|batch| (batch, changes))));
     let made = rows.map_ok(|batch| async move {
@@ -176,7 +183,7 @@ async fn write_lines(changes: &mut Changes, mut to: impl Write) -> Result<Round>
             .await
             .map_err(|e| Error::new(Kind::Internal, "making lines of rows").source(e))?
     });
-    let mut made = std::pin::pin!(made.try_buffered(BATCHES_AT_ONCE));
+    let mut made = std::pin::pin!(made.try_buffered(at_once));
     let mut text: Vec<u8> = Vec::with_capacity(WRITE_BYTES);
     while let Some(some) = made.try_next().await? {
         text.extend_from_slice(&some);

@@ -24,7 +24,7 @@ const BATCHES_AHEAD: usize = 2;
 /// Pieces read at the same time, the one that is told included.
 const PIECES_AHEAD: usize = 4;
 /// So much memory is worth a piece that is read at the same time.
-const BYTES_A_PIECE: u64 = 64 << 20;
+const BYTES_A_PIECE: u64 = 128 << 20;
 /// The part of the budget that a batch may take.
 const BATCH_SHARE: u64 = 64;
 /// The largest a batch should be.
