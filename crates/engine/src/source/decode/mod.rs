@@ -24,6 +24,7 @@ mod schema;
 mod tests;
 mod text;
 mod time;
+mod uuid;
 mod value;
 mod whole;
 
@@ -39,6 +40,7 @@ pub(crate) use rescue::push_json_string;
 use rows::Rows;
 pub use schema::decoded_schema;
 pub(crate) use time::push as push_time;
+pub(crate) use uuid::{EXTENSION_NAME, UUID_EXTENSION};
 
 /// A record that is no row, or a file that could not be read on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,8 +85,11 @@ impl Decoder {
 
     /// Turns every record of the chunk into a row or a refusal.
     #[must_use]
-    pub fn decode(&self, chunk: Chunk) -> Decoded {
+    pub fn decode(&self, mut chunk: Chunk) -> Decoded {
         let first = chunk.first_record();
+        if let Content::Batch(batch) = &mut chunk.content {
+            batch.rows = uuid::spelled(&self.plan, &batch.rows);
+        }
         if let Content::Batch(batch) = &chunk.content
             && batch.too_fine.is_empty()
             && let Some(rows) = whole::batch(&self.plan, &self.schema, first, &batch.rows)

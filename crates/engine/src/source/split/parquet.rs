@@ -1,7 +1,8 @@
 //! Reads Parquet files row group by row group.
 //!
-//! A fault loses no row before it: a batch that cannot be read whole is read again in ever smaller ones. INT96 times are read twice: in microseconds, which reach all
-//! dates, and in nanoseconds, which tell whether anything was cut off.
+//! A fault loses no row before it: a batch that cannot be read whole is read again in ever smaller ones. INT96 times are read
+//! twice: in microseconds, which reach all dates, and in nanoseconds, which tell whether anything was cut off. Columns of UUIDs
+//! are marked, as they are read as bare bytes.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,7 +19,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
-use parquet::basic::Type as PhysicalType;
+use parquet::basic::{LogicalType, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
@@ -26,6 +27,7 @@ use super::Batch;
 use super::batches::{MAX_BATCH_ROWS, ReadBatches};
 use super::input::{Content, Input, ReadFault};
 use crate::source::RangedFile;
+use crate::source::decode::{EXTENSION_NAME, UUID_EXTENSION};
 
 /// The most that is taken at once of a file that is read in ranges.
 const READ_BYTES: usize = 64 << 10;
@@ -37,6 +39,8 @@ pub(super) struct ParquetRows {
     metadata: ArrowReaderMetadata,
     /// For the columns of INT96: read in nanoseconds.
     nanos: Option<(ArrowReaderMetadata, ProjectionMask)>,
+    /// The schema of batches in which the columns of UUIDs are marked as such, if there are any.
+    marked: Option<SchemaRef>,
     group: usize,
     /// Rows of the group that were given, now or before.
     offset: usize,
@@ -50,13 +54,15 @@ struct OpenGroup {
     rows: ParquetRecordBatchReader,
     /// The INT96 columns in microseconds and in nanoseconds.
     times: Option<[ParquetRecordBatchReader; 2]>,
+    marked: Option<SchemaRef>,
 }
 
 impl ParquetRows {
     pub(super) fn open(input: Input, name: &str, from_record: u64) -> Result<Self, ReadFault> {
         let store = Stored::new(input, name)?;
         let (metadata, nanos) = store.guard(|| store.metadata())?;
-        let mut rows = Self { store, metadata, nanos, group: 0, offset: 0, most_rows: usize::MAX, open: None };
+        let marked = marked(&metadata);
+        let mut rows = Self { store, metadata, nanos, marked, group: 0, offset: 0, most_rows: usize::MAX, open: None };
         let mut left = from_record;
         while left > 0 {
             let Some(group) = rows.group_rows() else {
@@ -91,7 +97,7 @@ impl ParquetRows {
             ]),
             None => None,
         };
-        Ok(OpenGroup { batch_rows, rows: builder(&self.metadata).build()?, times })
+        Ok(OpenGroup { batch_rows, rows: builder(&self.metadata).build()?, times, marked: self.marked.clone() })
     }
 }
 
@@ -134,7 +140,11 @@ impl ReadBatches for ParquetRows {
 impl OpenGroup {
     fn next(&mut self) -> Result<Option<Batch>, ParquetError> {
         let Some(rows) = self.rows.next() else { return Ok(None) };
-        let mut batch = Batch::new(rows?);
+        let rows = match &self.marked {
+            Some(marked) => rows?.with_schema(Arc::clone(marked))?,
+            None => rows?,
+        };
+        let mut batch = Batch::new(rows);
         if let Some([micros, nanos]) = &mut self.times {
             let (Some(micros), Some(nanos)) = (micros.next(), nanos.next()) else {
                 return Err(ParquetError::General("columns of different lengths".to_owned()));
@@ -255,6 +265,27 @@ impl Stored {
         }
         outcome
     }
+}
+
+/// The schema with a mark on each column that the file says holds UUIDs; `None` if none does.
+fn marked(metadata: &ArrowReaderMetadata) -> Option<SchemaRef> {
+    let descriptor = metadata.metadata().file_metadata().schema_descr();
+    let is_uuid = |name: &str| {
+        let column = descriptor.root_schema().get_fields().iter().find(|f| f.name() == name);
+        column.is_some_and(|c| c.get_basic_info().logical_type_ref() == Some(&LogicalType::Uuid))
+    };
+    let mut found = false;
+    let mark = |field: &FieldRef| {
+        if !is_uuid(field.name()) {
+            return Arc::clone(field);
+        }
+        found = true;
+        let mut marks = field.metadata().clone();
+        marks.insert(EXTENSION_NAME.to_owned(), UUID_EXTENSION.to_owned());
+        Arc::new(Field::clone(field).with_metadata(marks))
+    };
+    let fields: Vec<FieldRef> = metadata.schema().fields().iter().map(mark).collect();
+    found.then(|| Arc::new(Schema::new_with_metadata(fields, metadata.schema().metadata().clone())))
 }
 
 /// The field with its INT96 leaves in microseconds; `leaves` tells which leaves of the schema, in order, are of INT96.

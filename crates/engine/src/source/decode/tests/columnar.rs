@@ -13,7 +13,7 @@ use arrow::datatypes::{DataType, Field, Int8Type, Int32Type, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::{Compression, Repetition, Type as PhysicalType};
-use parquet::data_type::{Int96, Int96Type};
+use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArray, FixedLenByteArrayType, Int64Type, Int96, Int96Type};
 use parquet::file::metadata::PageIndexPolicy;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
@@ -159,6 +159,37 @@ fn int96_times_are_exact_at_any_date() {
             "the year is not in 0001 to 9999",
         ]
     );
+}
+
+/// A file with `org`, `at` in microseconds, and `x`, which holds UUIDs.
+fn uuids(values: &[[u8; 16]]) -> Vec<u8> {
+    let schema = "message m { required binary org (STRING); required int64 at (TIMESTAMP(MICROS,true));
+        required fixed_len_byte_array(16) x (UUID); }";
+    let schema = Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&vec![ByteArray::from("o"); values.len()], None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int64Type>().write_batch(&vec![AT; values.len()], None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let values: Vec<FixedLenByteArray> = values.iter().map(|v| ByteArray::from(v.to_vec()).into()).collect();
+    column.typed::<FixedLenByteArrayType>().write_batch(&values, None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn uuids_are_spelled_as_text_and_given_as_bytes_to_binary() {
+    // The second is text in UTF-8 too, and still a UUID.
+    let ids = [*b"\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff", *b"abcdefghijklmnop"];
+    let read = |data_type| in_order(&decode(&dataset(&[("x", data_type)]), FileFormat::Parquet, "a", uuids(&ids)));
+    assert_eq!(read("string"), ["00112233-4455-6677-8899-aabbccddeeff", "61626364-6566-6768-696a-6b6c6d6e6f70"]);
+    let bytes = read("binary");
+    assert!(bytes[1].contains("6162636465666768696a6b6c6d6e6f70"), "{bytes:?}");
 }
 
 fn nested() -> (Dataset, RecordBatch) {
