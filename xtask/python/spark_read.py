@@ -6,28 +6,16 @@ Prints one JSON object a table, like read_table.py: `table`, `rows`, and `column
 """
 
 import json
-import pathlib
 import sys
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegralType
+from spark_session import session
 
 
 def main():
     jars, tables = sys.argv[1], sys.argv[2:]
-    spark = (
-        SparkSession.builder.appName("alluvium-spark-read")
-        .config("spark.jars", ",".join(str(jar) for jar in sorted(pathlib.Path(jars).glob("*.jar"))))
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.databricks.delta.snapshotPartitions", "1")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = session("alluvium-spark-read", jars)
     for table in tables:
         frame = spark.read.format("delta").load(table)
         wanted = [F.count(F.lit(1)).alias("rows")]

@@ -7,10 +7,9 @@ Prints a JSON object for each version: `version` and `rows`, each row as [id, or
 """
 
 import json
-import pathlib
 import sys
 
-from pyspark.sql import SparkSession
+from spark_session import session
 
 COLUMNS = ["id", "orgId", "isRobot", "_offset"]
 
@@ -34,18 +33,7 @@ def statements(table, version):
 
 def main():
     jars, path, operations = sys.argv[1], sys.argv[2], sys.argv[3:]
-    spark = (
-        SparkSession.builder.appName("alluvium-spark-write")
-        .config("spark.jars", ",".join(str(jar) for jar in sorted(pathlib.Path(jars).glob("*.jar"))))
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.databricks.delta.snapshotPartitions", "1")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = session("alluvium-spark-write", jars)
     table = f"delta.`{path}`"
     newest = lambda: spark.sql(f"DESCRIBE HISTORY {table}").agg({"version": "max"}).collect()[0][0]
     for operation in operations:
