@@ -85,6 +85,7 @@ pub struct Error {
     kind: Kind,
     message: String,
     hint: Option<String>,
+    lasting: bool,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -95,7 +96,7 @@ impl Error {
     /// An error of `kind`; `message` in lower case says what was being done, and with what.
     #[must_use]
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, source: None }
+        Self { kind, message: message.into(), hint: None, lasting: false, source: None }
     }
 
     /// Adds what the user can do.
@@ -103,6 +104,19 @@ impl Error {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Marks an error that does not pass by itself, whatever its kind: somebody must decide.
+    #[must_use]
+    pub const fn lasting(mut self) -> Self {
+        self.lasting = true;
+        self
+    }
+
+    /// Whether the same may well succeed if it is tried again in a while.
+    #[must_use]
+    pub const fn may_pass(&self) -> bool {
+        matches!(self.kind, Kind::Unavailable) && !self.lasting
     }
 
     /// Adds the error below this one.

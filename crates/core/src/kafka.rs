@@ -170,7 +170,7 @@ pub fn loss_error(topic: &str, losses: &[OffsetLoss]) -> Error {
         let _ = write!(text, "; and {} partitions more", losses.len() - LOSSES_TOLD);
     }
     let kind = if losses.iter().all(|l| l.how == LossKind::Expired) { Kind::Unavailable } else { Kind::Corrupt };
-    Error::new(kind, text).hint(
+    Error::new(kind, text).lasting().hint(
         "restore the topic if you can; to go on without these records: alluvium run ingest --accept-loss, which records the loss \
          where alluvium status shows it",
     )

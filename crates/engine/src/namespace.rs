@@ -4,7 +4,7 @@ use alluvium_core::{Error, Incarnation, Job, Kind, Result, Shard, Source};
 use alluvium_lake::{Holder, LeaseWatch, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace};
 
 use crate::engine::Engine;
-use crate::ingest::{lease_name, shard_lease_name};
+use crate::ingest::{lease_name, replay_lease_name, shard_lease_name};
 
 /// How long to wait before looking again whether a lease moves.
 const LEASE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
@@ -41,7 +41,7 @@ impl Engine {
     async fn refuse_while_running(&self, incarnation: &Incarnation) -> Result<()> {
         for dataset in &self.project.datasets {
             let shards = self.shards(dataset).await?;
-            let mut names = vec![lease_name(dataset)];
+            let mut names = vec![lease_name(dataset), replay_lease_name(dataset)];
             if matches!(dataset.source, Source::Kafka(_)) {
                 names.extend(shards.iter().filter(|s| **s != Shard::REPLAY).map(|s| shard_lease_name(dataset, *s)));
             }

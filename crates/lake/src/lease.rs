@@ -34,6 +34,14 @@ struct LeaseRecord {
     process: Option<ProcessId>,
 }
 
+impl LeaseRecord {
+    /// Somebody's, as far as can be told; it runs out if nobody renews it.
+    fn unreadable(ttl: Duration) -> Self {
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        Self { format: LEASE_FORMAT, holder: String::new(), ttl_ms, released: false, process: None }
+    }
+}
+
 /// A lease that this process may wait for.
 #[derive(Debug)]
 pub struct LeaseWatch {
@@ -84,7 +92,7 @@ impl LeaseWatch {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn try_acquire(&mut self) -> Result<Option<Lease>> {
-        let newest = self.place.newest().await?;
+        let newest = self.place.newest(self.ttl).await?;
         let next = match &newest {
             None => 1,
             Some((number, record)) => {
@@ -113,7 +121,7 @@ impl LeaseWatch {
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn holder(&mut self) -> Result<Holder> {
         let before = self.seen.map(|(number, _)| number);
-        Ok(match self.place.newest().await? {
+        Ok(match self.place.newest(self.ttl).await? {
             None => Holder::Nobody,
             Some((number, record)) if self.free(number, &record) => Holder::Nobody,
             Some((_, record)) if record.process.as_ref().and_then(ProcessId::is_alive) == Some(true) => Holder::Alive,
@@ -205,7 +213,7 @@ impl Place {
         Ok(Path::from(path))
     }
 
-    async fn newest(&self) -> Result<Option<(u64, LeaseRecord)>> {
+    async fn newest(&self, ttl: Duration) -> Result<Option<(u64, LeaseRecord)>> {
         let first = self.path(0)?;
         let directory: Path = first.parts().take(first.parts().count() - 1).collect();
         for found in self.store.list(&directory, None).await?.into_iter().rev() {
@@ -213,7 +221,12 @@ impl Place {
             let Some(number) = number else { continue };
             // One that was deleted since the listing is not the newest any more: its holder went on.
             if let Some(bytes) = self.store.get(&found.path).await? {
-                return Ok(Some((number, read_versioned(&bytes, LEASE_FORMAT, found.path.as_ref())?)));
+                let record = match read_versioned(&bytes, LEASE_FORMAT, found.path.as_ref()) {
+                    // Leases are not synced: a power cut may leave their names without their bytes.
+                    Err(e) if e.kind() == Kind::Corrupt => LeaseRecord::unreadable(ttl),
+                    read => read?,
+                };
+                return Ok(Some((number, record)));
             }
         }
         Ok(None)
@@ -290,5 +303,17 @@ mod tests {
         renew(lease.place.clone(), lease.record.clone(), lease.newest.clone(), lease.lost.clone(), TTL).await;
         assert!(lease.is_lost());
         assert!(!taken.is_lost());
+    }
+
+    /// As a power cut leaves it: the name without the bytes.
+    #[tokio::test]
+    async fn a_lease_whose_record_is_empty_runs_out_like_any_other() {
+        let store = Store::over(Arc::new(InMemory::new()));
+        let path = watch(&store).place.path(7).unwrap();
+        assert_eq!(store.stage(&path, Bytes::new()).await.unwrap(), PutNew::Created);
+        let (mut watch, since) = (watch(&store), Instant::now());
+        assert_eq!(watch.holder().await.unwrap(), Holder::Unknown);
+        assert!(acquired_within(&mut watch, TTL * 20).await.is_some());
+        assert!(since.elapsed() >= TTL);
     }
 }

@@ -219,10 +219,13 @@ impl Store {
             match self.get(path).await? {
                 Some(there) if there == bytes => return Ok(PutNew::Created),
                 Some(_) => return Ok(PutNew::Exists),
-                // What stood there has gone since: a log entry that was cleaned up, a record that was folded away.
-                None if matches!(failed, object_store::Error::AlreadyExists { .. }) => return Ok(PutNew::Exists),
                 // Nothing stands there. Should the first put still arrive, the second is refused and finds its own bytes.
                 None if left > 0 && may_pass(&failed) => {}
+                // What stood there has gone since: a log entry that was cleaned up, a record that was folded away. It may have been
+                // our own.
+                None if matches!(failed, object_store::Error::AlreadyExists { .. }) && !may_pass(&failed) => {
+                    return Ok(PutNew::Exists);
+                }
                 None => return Err(store_error(failed, "writing", path.as_ref())),
             }
             self.machine.sleep(pause).await;

@@ -24,4 +24,4 @@ pub use kafka::{PartitionPosition, TopicPosition};
 pub use letters::{DeadLetter, DeadLetterList};
 pub use position::{FilePosition, SourcePosition};
 pub use run::{IngestOptions, Mode, RunSummary};
-pub(crate) use run::{lease_name, shard_lease_name};
+pub(crate) use run::{lease_name, replay_lease_name, shard_lease_name};

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use super::dead_letters::{DeadLetters, Letter};
 use super::finish::{Finished, Finishing};
 use super::read::add_columns;
-use super::run::{RunSummary, add};
+use super::run::{RunSummary, add, replay_lease_name};
 use crate::engine::Engine;
 use crate::source::{Chunk, Decoded, Decoder, Input, Messages, Refused, Splitter, around_of};
 
@@ -79,7 +79,7 @@ impl Engine {
 
 impl Replay<'_> {
     async fn run_alone(&self, summary: &mut RunSummary) -> Result<()> {
-        let name = format!("replay.{}", self.dataset.name);
+        let name = replay_lease_name(self.dataset);
         let mut watch = LeaseWatch::new(&self.engine.store, &self.engine.resolver, &name, self.engine.project.lease_ttl);
         let lease = loop {
             match watch.try_acquire().await? {

@@ -21,6 +21,10 @@ const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 const RECORDS_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a run waits before it asks again whether another process still works on the same.
 const LEASE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a follower waits before it tries a dataset again that failed in a way that may pass; doubled each time, up to
+/// [`MAX_FAILURE_INTERVAL`].
+const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_FAILURE_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a run waits before it asks a broker again that did not answer.
 const BROKER_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -68,6 +72,8 @@ struct Turn<'a> {
     work: Task<'a>,
     /// There is nothing to do before this.
     rests_until: Duration,
+    /// How often in a row it failed in a way that may pass.
+    failures: u32,
 }
 
 /// What is done in a turn.
@@ -130,7 +136,7 @@ impl Engine {
                 Source::Kafka(source) => Opening::new(self, dataset, source, options).map(|o| Task::Open(Box::new(o))),
             };
             match work {
-                Ok(work) => turns.push_back(Turn { dataset, work, rests_until: self.elapsed() }),
+                Ok(work) => turns.push_back(Turn { dataset, work, rests_until: self.elapsed(), failures: 0 }),
                 Err(e) => summary.failed.push((dataset.name.0.clone(), e)),
             }
         }
@@ -147,7 +153,7 @@ impl Engine {
                         let chain = |intake: KafkaIntake| {
                             let ingest = Ingest::of_kafka(self, turn.dataset, &incarnation, intake, spread.clone());
                             let work = Task::Chain(Box::new(ingest));
-                            Turn { dataset: turn.dataset, work, rests_until: self.elapsed() }
+                            Turn { dataset: turn.dataset, work, rests_until: self.elapsed(), failures: 0 }
                         };
                         turns.extend(intakes.into_iter().map(chain));
                         continue;
@@ -156,6 +162,21 @@ impl Engine {
                     Err(e) => Err(e),
                 },
             };
+            let round = match round {
+                Err(e) if options.mode == Mode::Follow && (e.may_pass() || e.kind() == Kind::Fenced) => {
+                    let rest = FAILURE_INTERVAL.saturating_mul(1 << turn.failures.min(6)).min(MAX_FAILURE_INTERVAL);
+                    self.observer.warning(&format!("{}; trying again in {} s", e.chain_text(), rest.as_secs()));
+                    turn.failures += 1;
+                    turn.work.begin_anew().await;
+                    turn.rests_until = self.elapsed() + rest;
+                    turns.push_back(turn);
+                    continue;
+                }
+                round => round,
+            };
+            if round.is_ok() {
+                turn.failures = 0;
+            }
             let rest = match round {
                 Ok(Round::Batch(outcome)) => {
                     summary.batches += 1;
@@ -168,6 +189,9 @@ impl Engine {
                 Ok(Round::Idle) if options.mode == Mode::Follow => Some(turn.work.idle()),
                 Ok(Round::Idle | Round::Stopped) => None,
                 Err(e) => {
+                    if options.mode == Mode::Follow && !turns.is_empty() {
+                        self.observer.warning(&format!("{e}; dataset {} is not followed any more", turn.dataset.name));
+                    }
                     summary.failed.push((turn.dataset.name.0.clone(), e));
                     // The dataset's other shards are left to other processes, if there are any.
                     let of_dataset: Vec<Turn<'_>>;
@@ -228,6 +252,14 @@ impl Task<'_> {
     async fn release(self) {
         if let Self::Chain(ingest) = self {
             ingest.release().await;
+        }
+    }
+
+    /// Forgets what was known and gives back what was held, after a failure.
+    async fn begin_anew(&mut self) {
+        if let Self::Chain(ingest) = self {
+            ingest.forget();
+            ingest.give_back().await;
         }
     }
 }
@@ -297,11 +329,9 @@ impl<'a> Ingest<'a> {
         let room = spread.room().await?;
         match self.lease.take() {
             Some(lease) if room < 0 => {
-                if let Intake::Kafka(kafka) = &mut self.intake {
-                    kafka.forget();
-                }
-                spread.gave().await;
-                lease.release().await?;
+                self.lease = Some(lease);
+                self.forget();
+                self.give_back().await;
                 Ok(Some(Round::Waiting))
             }
             None if room <= 0 => {
@@ -326,19 +356,30 @@ impl<'a> Ingest<'a> {
         Ok(Round::Waiting)
     }
 
+    /// Lets the next go first, for good.
+    async fn release(mut self) {
+        self.give_back().await;
+        if let Some(spread) = self.spread {
+            spread.ended().await;
+        }
+    }
+
     /// Lets the next go first. A lease that cannot be given back runs out by itself.
-    async fn release(self) {
-        let held = self.lease.is_some();
-        if let Some(lease) = self.lease
-            && let Err(error) = lease.release().await
-        {
+    async fn give_back(&mut self) {
+        let Some(lease) = self.lease.take() else { return };
+        if let Err(error) = lease.release().await {
             tracing::warn!(error = %error.chain_text(), "could not give back a lease");
         }
-        if let Some(spread) = self.spread {
-            if held {
-                spread.gave().await;
-            }
-            spread.ended().await;
+        if let Some(spread) = &self.spread {
+            spread.gave().await;
+        }
+    }
+
+    /// Forgets what was listed, read and not recorded.
+    fn forget(&mut self) {
+        match &mut self.intake {
+            Intake::Files(files) => files.forget(),
+            Intake::Kafka(kafka) => kafka.forget(),
         }
     }
 
@@ -352,10 +393,7 @@ impl<'a> Ingest<'a> {
                     && may_be_overtaken(e.kind())
                     && self.work.chain.listing().await.is_ok_and(|now| now != listing) =>
             {
-                match &mut self.intake {
-                    Intake::Files(files) => files.forget(),
-                    Intake::Kafka(kafka) => kafka.forget(),
-                }
+                self.forget();
                 Ok(Round::Again)
             }
             outcome => outcome,
@@ -420,6 +458,11 @@ fn may_be_overtaken(kind: Kind) -> bool {
 /// The lease of the ingest of a dataset that reads files.
 pub(crate) fn lease_name(dataset: &Dataset) -> String {
     format!("{}.{}", Job::Ingest, dataset.name)
+}
+
+/// The lease of the replay of a dataset's dead letters.
+pub(crate) fn replay_lease_name(dataset: &Dataset) -> String {
+    format!("replay.{}", dataset.name)
 }
 
 /// The lease of one shard of a dataset that reads Kafka.

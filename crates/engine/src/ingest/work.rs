@@ -154,8 +154,12 @@ impl<'a> ChainWork<'a> {
             let _forgotten_until_it_was_published = self.finishing(false).finish(record).await?;
         }
         if self.chain.write(record).await? == PutNew::Exists {
-            for sweep in sweeps {
-                sweep.run().await;
+            // Only a record that stands there tells that ours never will. Where none does any more, ours may have stood there, and
+            // others finished it and dropped the record while this process stood still.
+            if self.chain.record(record.key()).await?.is_some() {
+                for sweep in sweeps {
+                    sweep.run().await;
+                }
             }
             return Ok(None);
         }

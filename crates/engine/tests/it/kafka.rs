@@ -154,6 +154,32 @@ async fn records_that_come_again_and_offsets_without_records_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn records_that_the_replica_read_does_not_have_yet_are_taken_by_the_next_run() {
+    let world = World::new("", 100, 1);
+    world.send(1, 0, 10);
+    world.cluster.lag(TOPIC, 0, Some(6));
+    world.runs().await;
+    assert_eq!(numbers(&world.landed().await), fitting(0..6));
+    world.cluster.lag(TOPIC, 0, None);
+    world.runs().await;
+    assert_eq!(numbers(&world.landed().await), fitting(0..10));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offsets_without_records_that_expired_behind_the_last_run_are_no_loss() {
+    let world = World::new("", 100, 1);
+    world.send(1, 0, 5);
+    world.runs().await;
+    world.cluster.gap(TOPIC, 0, 3);
+    world.runs().await;
+    world.cluster.expire(TOPIC, 0, 8);
+    world.send(1, 5, 2);
+    world.runs().await;
+    assert_eq!(numbers(&world.landed().await), fitting(0..7));
+    assert_eq!(world.losses().await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn start_is_fixed_by_the_first_run_even_where_it_reads_nothing() {
     for (start, first) in [("latest", 10), ("\"2026-01-01T00:00:00.004Z\"", 4)] {
         let world = World::new(&format!(", start: {start}"), 100, 1);

@@ -130,6 +130,14 @@ impl DeltaLog {
                 self.checkpoint_if_due(target).await;
                 return Ok(Published::Committed { version: target });
             }
+            if put == PutNew::Created && !after.base_stands && seen == [target] && after.names.len() == 1 {
+                // No cleanup leaves nothing from the version below on: the table was deleted. An entry of ours must not be in the way
+                // of the one that is made there next.
+                self.store().delete(&self.entry_path(target)).await?;
+                self.forget(commit.app_id);
+                return Err(Error::new(Kind::Fenced, format!("table {table} was deleted while a batch was under way"))
+                    .hint("the namespace was deleted, or the table's directory: run again"));
+            }
             state = if put == PutNew::Exists && after.base_stands && contiguous(&seen, target) {
                 self.advanced(state, &seen).await?
             } else {

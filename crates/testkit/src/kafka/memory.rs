@@ -33,6 +33,8 @@ struct Topic {
 #[derive(Default)]
 struct Partition {
     low: i64,
+    /// Readers do not see offsets from this one on, as those of a replica that is behind.
+    unseen_from: Option<i64>,
     /// By offset; `None` is an offset without a record.
     log: Vec<Option<Kept>>,
 }
@@ -99,6 +101,14 @@ impl MemoryCluster {
         self.lock().topics.get_mut(topic).expect("the topic is there").partitions[partition].low = before;
     }
 
+    /// Lets readers see nothing from an offset on, though the watermarks tell of it; `None`: they see all.
+    ///
+    /// # Panics
+    /// If there is no such partition.
+    pub fn lag(&self, topic: &str, partition: usize, unseen_from: Option<i64>) {
+        self.lock().topics.get_mut(topic).expect("the topic is there").partitions[partition].unseen_from = unseen_from;
+    }
+
     /// Whether anybody answers from now on.
     pub fn set_away(&self, away: bool) {
         self.lock().away = away;
@@ -133,6 +143,11 @@ impl Inner {
 impl Partition {
     fn high(&self) -> i64 {
         i64::try_from(self.log.len()).unwrap_or(i64::MAX)
+    }
+
+    /// Up to where a reader sees.
+    fn seen(&self) -> i64 {
+        self.unseen_from.map_or(self.high(), |unseen| unseen.min(self.high()))
     }
 }
 
@@ -219,10 +234,10 @@ impl Reader for MemoryReader {
                 take(Polled::OutOfRange);
                 return Ok(true);
             }
-            while place.next < of.high() && of.log.get(usize::try_from(place.next).unwrap_or(0)).is_some_and(Option::is_none) {
+            while place.next < of.seen() && of.log.get(usize::try_from(place.next).unwrap_or(0)).is_some_and(Option::is_none) {
                 place.next += 1;
             }
-            if place.next < of.high() {
+            if place.next < of.seen() {
                 give(of, place.partition, place.next, take);
                 self.given.push((place.partition, place.next));
                 place.next += 1;

@@ -15,6 +15,8 @@ use crate::source::{Chunk, Messages};
 
 /// How long one poll waits: a stop signal is heard as often.
 const POLL_WAIT: Duration = Duration::from_millis(20);
+/// How long a run that is to end waits to be told that what is left of a partition holds no record.
+const TAIL_WAIT: Duration = Duration::from_secs(2);
 /// A batch of a run that is to end gives up on a broker that gives nothing for so long.
 const STALL: Duration = Duration::from_secs(30);
 
@@ -32,6 +34,8 @@ pub(super) struct KafkaFeed<'a> {
     closing: bool,
     /// The broker gave nothing for too long.
     pub(super) stalled: bool,
+    /// When all partitions had shown their ends.
+    ended_since: Option<Duration>,
 }
 
 impl<'a> KafkaFeed<'a> {
@@ -43,7 +47,7 @@ impl<'a> KafkaFeed<'a> {
         clock: &'a dyn Clock,
         hold_bytes: u64,
     ) -> Self {
-        Self { gathering, limits, ends, mode, clock, hold_bytes, closing: false, stalled: false }
+        Self { gathering, limits, ends, mode, clock, hold_bytes, closing: false, stalled: false, ended_since: None }
     }
 
     /// Whether the batch has what belongs to it, when a poll gave something (`more`) or nothing.
@@ -53,11 +57,21 @@ impl<'a> KafkaFeed<'a> {
         }
         if self.mode != Mode::Follow {
             self.stalled = !more && self.gathering.silent_for() >= STALL;
-            return self.stalled || self.gathering.reached(self.ends);
+            return self.stalled
+                || self.gathering.stands_at(self.ends)
+                || (self.gathering.reached(self.ends) && self.is_tail_known());
         }
         // A follower takes what was there when the batch began, and waits for more as long as the project file says; but for
         // nothing that does not come.
         has_waited(self.gathering, &self.limits, self.clock) && (!more || self.gathering.reached(self.ends))
+    }
+}
+
+impl KafkaFeed<'_> {
+    /// Whether the client had time to tell up to where there is no record, behind the last one it gave.
+    fn is_tail_known(&mut self) -> bool {
+        let now = self.gathering.elapsed();
+        now.saturating_sub(*self.ended_since.get_or_insert(now)) >= TAIL_WAIT
     }
 }
 

@@ -82,6 +82,11 @@ impl Gathering {
         }
     }
 
+    /// The machine's time.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.machine.elapsed()
+    }
+
     /// For how long the reader has given nothing.
     pub(super) fn silent_for(&self) -> Duration {
         self.machine.elapsed().saturating_sub(self.last_heard)
@@ -145,25 +150,18 @@ impl Gathering {
         &self.place.standing
     }
 
-    pub(super) fn has_ended(&self, partition: i32) -> bool {
-        self.place.ended.contains(&partition)
-    }
-
     /// Whether every partition has reached its end among `ends`, or showed that it has nothing more.
     pub(super) fn reached(&self, ends: &BTreeMap<i32, Offset>) -> bool {
         ends.iter().all(|(partition, end)| {
             let at = self.place.standing.get(partition).map(|s| s.next);
-            at.is_none_or(|next| next >= *end) || self.has_ended(*partition)
+            at.is_none_or(|next| next >= *end) || self.place.ended.contains(partition)
         })
     }
 
-    /// Moves a partition whose end was seen behind offsets that hold no record.
-    pub(super) fn settle(&mut self, ends: &BTreeMap<i32, Offset>) {
-        for (partition, end) in ends.iter().filter(|(p, _)| self.place.ended.contains(p)) {
-            if let Some(standing) = self.place.standing.get_mut(partition) {
-                standing.next = standing.next.max(*end);
-            }
-        }
+    /// Whether every partition stands at its end among `ends`, or behind it. One that showed that it has nothing more may not: what
+    /// is left are offsets without records, or a replica that is behind the one that told where the end is.
+    pub(super) fn stands_at(&self, ends: &BTreeMap<i32, Offset>) -> bool {
+        ends.iter().all(|(partition, end)| self.place.standing.get(partition).is_none_or(|s| s.next >= *end))
     }
 
     /// Whether the cluster must be looked at: what was wanted is not there, or something else is.

@@ -27,6 +27,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// deletes them, they would look as if they had been lost.
 const SETTLE_AFTER_MICROS: i64 = 60_000_000;
 
+/// A run that is to end asks so often for records that the cluster says it has and does not give.
+const MAX_DOUBTS: u32 = 30;
+
 /// What all shards of a topic share.
 #[derive(Debug, Clone)]
 pub(super) struct Topic {
@@ -55,6 +58,8 @@ pub(in crate::ingest) struct KafkaIntake {
     /// When to look at the cluster again.
     looks_at: Option<Duration>,
     commit_warned: bool,
+    /// How often in a row nothing stood where it was wanted, though the cluster says that nothing is lost.
+    doubts: u32,
     /// Since when a follower stands behind what the newest record tells, without a record read.
     ahead_since_micros: Option<i64>,
 }
@@ -79,6 +84,7 @@ impl KafkaIntake {
             away: Away::default(),
             looks_at: None,
             commit_warned: false,
+            doubts: 0,
             ahead_since_micros: None,
         }
     }
@@ -336,12 +342,21 @@ impl KafkaIntake {
                 return Err(error.context(format!("dataset {name}")));
             }
             // With the reader kept, the next round looks at the cluster and finds out what it is.
-            return Ok(if gathering.made_anew().is_empty() { Round::Away } else { Round::Again });
+            if !gathering.made_anew().is_empty() {
+                return Ok(Round::Again);
+            }
+            self.doubts += 1;
+            if self.doubts >= MAX_DOUBTS && self.options.mode != Mode::Follow {
+                let error =
+                    Error::new(Kind::Unavailable, format!("the topic {} gives nothing at the offsets wanted", self.topic.name))
+                        .hint("its replicas may be catching up: run again later");
+                return Err(error.context(format!("dataset {name}")));
+            }
+            return Ok(Round::Away);
         }
-        if self.options.mode != Mode::Follow {
-            gathering.settle(ends);
-        }
-        if gathering.records() == 0 {
+        // Without records, it is recorded that a run that ends here stands behind offsets that hold none: else they would count as
+        // lost when they have expired.
+        if gathering.records() == 0 && (self.options.mode == Mode::Follow || !is_behind(positions, gathering)) {
             for sweep in staged.sweeps {
                 sweep.run().await;
             }
@@ -362,6 +377,7 @@ impl KafkaIntake {
         staged: Staged,
     ) -> Result<Round> {
         self.ahead_since_micros = None;
+        self.doubts = 0;
         let (record, sweeps) = work.record_of(key, Range::Kafka(range), skipped, staged);
         let Some(outcome) = work.write(&record, sweeps).await? else {
             self.at = None;

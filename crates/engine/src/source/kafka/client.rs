@@ -93,6 +93,7 @@ impl Listening {
 
 impl ClientContext for Listening {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.heard().times += 1;
         // Nothing here is an error of ours: what matters comes back from a question or a poll.
         match level {
             RDKafkaLogLevel::Debug => tracing::trace!(target: "librdkafka", facility, message),
