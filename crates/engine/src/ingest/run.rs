@@ -163,7 +163,7 @@ impl Engine {
                 },
             };
             let round = match round {
-                Err(e) if options.mode == Mode::Follow && (e.may_pass() || e.kind() == Kind::Fenced) => {
+                Err(e) if options.mode == Mode::Follow && e.may_pass() => {
                     let rest = FAILURE_INTERVAL.saturating_mul(1 << turn.failures.min(6)).min(MAX_FAILURE_INTERVAL);
                     self.observer.warning(&format!("{}; trying again in {} s", e.chain_text(), rest.as_secs()));
                     turn.failures += 1;
