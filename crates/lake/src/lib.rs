@@ -26,7 +26,7 @@ mod store;
 mod unescape;
 
 pub use blocking::{Away, blocking, in_place};
-pub use consumer::{Advanced, CONSUMER_FORMAT, Consumer, ConsumerRecord, ConsumerStore, Reached};
+pub use consumer::{Advanced, Begun, CONSUMER_FORMAT, Consumer, ConsumerRecord, ConsumerStore, Reached};
 pub use floor::{FLOOR_FORMAT, Floor};
 pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
 pub use log::{ChangedFile, Commit, DeletedRows, DeltaLog, LiveFile, Published, Standing, TableState, VersionChanges};

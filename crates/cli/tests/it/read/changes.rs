@@ -38,6 +38,14 @@ impl Tiny {
         Given { rows, next: last["next"].as_str().unwrap().to_owned() }
     }
 
+    /// As a vacuum writes it: versions before that one are not kept.
+    fn floor(&self, table: &str, kept_from: u64) {
+        let floor = self.path(&format!("lake/default/_alluvium/floors/{table}"));
+        fs::create_dir_all(&floor).unwrap();
+        let record = json!({ "format": 1, "kept_from": kept_from, "written_at_ms": 0 });
+        fs::write(floor.join("00000000000000000001.json"), record.to_string()).unwrap();
+    }
+
     /// Runs a command that must end with `code`, and says why.
     fn refused(&self, code: i32, args: &[&str]) -> String {
         let said = self.run(args);
@@ -142,6 +150,50 @@ fn two_readers_with_one_name_do_not_both_advance_it() {
 }
 
 #[test]
+fn two_readers_that_read_to_the_same_place_are_told_apart() {
+    let tiny = Tiny::with_edits();
+    let [one, other] = [(), ()].map(|()| tiny.changes(&["--rows", "--consumer", "copy"]));
+    assert_eq!(one.rows, other.rows);
+    assert_eq!(tiny.run(&["consumers", "commit", "copy", &one.next]).code, 0);
+    let why = tiny.refused(4, &["consumers", "commit", "copy", &other.next]);
+    assert!(why.contains("another reader"), "{why}");
+    // Reading on does not make the late one an early one, and the first one goes on.
+    tiny.ingest("edit", "b.json", &edit(7, "a"));
+    let [one, other] = [one, other].map(|g| tiny.changes(&["--rows", "--consumer", "copy", "--since", &g.next]));
+    assert_eq!((one.ids(), other.ids()), (vec![7], vec![7]));
+    tiny.refused(4, &["consumers", "commit", "copy", &other.next]);
+    assert_eq!(tiny.run(&["consumers", "commit", "copy", &one.next]).code, 0);
+}
+
+#[test]
+fn a_token_of_a_removed_consumer_is_none_of_a_new_one_with_its_name() {
+    let tiny = Tiny::with_edits();
+    let before = tiny.changes(&["--rows", "--consumer", "copy"]);
+    assert_eq!(tiny.run(&["consumers", "remove", "copy"]).code, 0);
+    let now = tiny.changes(&["--rows", "--consumer", "copy"]);
+    tiny.refused(4, &["consumers", "commit", "copy", &before.next]);
+    assert_eq!(tiny.run(&["consumers", "commit", "copy", &now.next]).code, 0);
+}
+
+#[test]
+fn a_consumer_that_has_begun_is_never_given_what_stands_unasked() {
+    let tiny = Tiny::with_edits();
+    // Given, and perhaps used, but not acknowledged.
+    assert_eq!(tiny.changes(&["--rows", "--consumer", "copy"]).rows.len(), 3);
+    tiny.ingest("edit", "b.json", &edit(7, "a"));
+    tiny.floor("edit", 2);
+    let why = tiny.refused(3, &["changes", "edit", "--rows", "--consumer", "copy"]);
+    assert!(why.contains("alluvium consumers reset copy"), "{why}");
+    assert!(tiny.run(&["consumers", "list"]).stdout.contains("must start over"));
+    assert_eq!(tiny.changes(&["--rows", "--consumer", "copy", "--snapshot"]).rows.len(), 4);
+    // A new one is, once.
+    assert_eq!(tiny.changes(&["--rows", "--consumer", "new"]).rows.len(), 4);
+    tiny.refused(3, &["changes", "edit", "--rows", "--consumer", "new"]);
+    assert_eq!(tiny.run(&["consumers", "reset", "new"]).code, 0);
+    assert_eq!(tiny.changes(&["--rows", "--consumer", "new"]).rows.len(), 4);
+}
+
+#[test]
 fn tokens_that_are_none_or_of_another_place_are_refused() {
     let tiny = Tiny::with_edits();
     let (rows, partitions) = (tiny.changes(&["--rows"]).next, tiny.changes(&[]).next);
@@ -197,10 +249,7 @@ fn behind_what_is_kept_is_refused_before_the_first_row_and_a_new_reader_is_given
     for id in [7, 8] {
         tiny.ingest("edit", &format!("{id}.json"), &edit(id, "a"));
     }
-    // As a vacuum writes it: versions before 3 are not kept.
-    let floor = tiny.path("lake/default/_alluvium/floors/edit");
-    fs::create_dir_all(&floor).unwrap();
-    fs::write(floor.join("00000000000000000001.json"), r#"{"format":1,"kept_from":3,"written_at_ms":0}"#).unwrap();
+    tiny.floor("edit", 3);
     let why = tiny.refused(3, &["changes", "edit", "--rows", "--consumer", "copy"]);
     assert!(why.contains("alluvium consumers reset copy"), "{why}");
     assert!(tiny.run(&["consumers", "list"]).stdout.contains("must start over"));
@@ -258,6 +307,10 @@ fn following_prints_what_comes_acknowledges_it_and_ends_cleanly_on_a_signal() {
     tiny.ingest("edit", "b.json", &edit(7, "a"));
     let more = round();
     assert!(more.len() == 2 && more[0].starts_with("{\"id\":7,"), "{more:?}");
+    // And again: each token of the one reader is good.
+    tiny.ingest("edit", "c.json", &edit(8, "a"));
+    let more = round();
+    assert!(more.len() == 2 && more[0].starts_with("{\"id\":8,"), "{more:?}");
     // Acknowledged soon after its line.
     let deadline = Instant::now() + Duration::from_secs(20);
     while !tiny.changes(&["--rows", "--consumer", "copy"]).rows.is_empty() {

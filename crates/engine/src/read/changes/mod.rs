@@ -6,7 +6,8 @@
 //! rows are printed.
 //!
 //! A reader at the beginning is given the table's whole history while it is kept; once it is not, the rows that stand, as inserts of
-//! the newest version: what it ends up with is the same. A reader that has got something already cannot be helped so, and is refused.
+//! the newest version: what it ends up with is the same. A reader that may have got something already cannot be helped so, and is
+//! refused. A named one is noted down as begun before its first row.
 
 mod compare;
 mod consumers;
@@ -20,9 +21,10 @@ mod tests;
 use std::time::Duration;
 
 use alluvium_core::{
-    Dataset, DatasetName, Error, Incarnation, Kind, NextVersion, ReadFrom, ReadKind, Result, TableName, TableSpec, Token,
+    Dataset, DatasetName, Error, Incarnation, Kind, NextVersion, ReadFrom, ReadKind, ReaderId, Result, TableName, TableSpec,
+    Token,
 };
-use alluvium_lake::{Advanced, ChangedFile, ConsumerStore, DeltaLog, Floor, arrow_schema};
+use alluvium_lake::{Advanced, Begun, ChangedFile, ConsumerStore, DeltaLog, Floor, arrow_schema};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
@@ -60,14 +62,19 @@ pub struct ChangesReader<'a> {
     log: DeltaLog,
     incarnation: Option<Incarnation>,
     consumer: Option<Reader>,
+    /// What its tokens say of where they were read.
+    read_from: Option<ReadFrom>,
     at: NextVersion,
     snapshot: bool,
 }
 
-/// Under which name is read, and the number of the consumer's record that was read.
+/// Under which name is read.
 struct Reader {
     name: String,
+    /// The number of the consumer's record that was read.
     record: u64,
+    /// Whether somebody, this reader too, was given something under this name since it was at the beginning.
+    begun: bool,
     store: ConsumerStore,
 }
 
@@ -131,18 +138,24 @@ impl Engine {
             Some(text) => {
                 let token = Token::parse(text)?;
                 check_token(&token, incarnation.as_ref(), dataset, request.kind)?;
-                Some(token.next)
+                Some(token)
             }
             None => None,
         };
-        let (consumer, at) = match (request.consumer, &incarnation) {
+        let went_on = since.as_ref().and_then(|token| token.read_from);
+        let (consumer, read_from, at) = match (request.consumer, &incarnation) {
             (Some(name), Some(incarnation)) => {
                 let store = ConsumerStore::new(&self.store, &self.resolver, incarnation);
                 let there = store.register(name, &dataset.name, self.clock.now_ms()).await?;
-                let at = there.reached(request.kind).next;
-                (Some(Reader { name: name.to_owned(), record: there.number, store }), at)
+                let reached = there.reached(request.kind);
+                // Who goes on with a token of this consumer is the reader that was given it, wherever the consumer went since.
+                let read_from = went_on
+                    .filter(|from| from.is_of(name))
+                    .unwrap_or_else(|| ReadFrom::new(name, there.number, self.fresh_reader()));
+                let (begun, at) = (reached.begun, reached.next);
+                (Some(Reader { name: name.to_owned(), record: there.number, begun, store }), Some(read_from), at)
             }
-            _ => (None, NextVersion(0)),
+            _ => (None, went_on, NextVersion(0)),
         };
         let table = table_read(request.kind, dataset);
         Ok(ChangesReader {
@@ -153,9 +166,15 @@ impl Engine {
             table,
             incarnation,
             consumer,
-            at: since.unwrap_or(at),
+            read_from,
+            at: since.map_or(at, |token| token.next),
             snapshot: request.snapshot,
         })
+    }
+
+    fn fresh_reader(&self) -> ReaderId {
+        let (high, low) = self.store.machine().fresh_id().as_u64_pair();
+        ReaderId(high ^ low)
     }
 }
 
@@ -189,9 +208,9 @@ impl ChangesReader<'_> {
     /// What came since: everything up to the table's newest version. The reader stays where it is until it is told to go on.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if something of it is no longer kept, [`Kind::Unsupported`] for tables and commits that changes cannot be
+    /// [`Kind::NotFound`] if something of it is no longer kept, or the consumer was removed meanwhile, [`Kind::Unsupported`] for tables and commits that changes cannot be
     /// read of, [`Kind::Corrupt`] and [`Kind::Unavailable`] as for any read. Nothing was given then.
-    pub async fn read(&self) -> Result<Changes> {
+    pub async fn read(&mut self) -> Result<Changes> {
         let Some(standing) = self.log.standing().await? else {
             if self.at.0 > 0 {
                 return Err(self.gone("the table is gone"));
@@ -206,18 +225,36 @@ impl ChangesReader<'_> {
         let schema = telling.schema();
         let source =
             Source::new(self.log.clone(), self.table.clone(), standing.schema.clone(), telling, self.engine.memory_bytes);
-        let beginning = self.snapshot || (self.at.0 == 0 && !self.whole(&source, standing.version).await?);
-        let span = if beginning {
+        let span = if self.snapshot {
+            self.begin().await?;
             self.standing(standing.version).await?
         } else if self.at == next {
             return self.nothing(&standing.schema, next);
-        } else {
-            if self.at.0 > 0 && !self.whole(&source, standing.version).await? {
-                return Err(self.gone("versions that it has not read are no longer kept"));
-            }
+        } else if self.whole(&source, standing.version).await? {
+            self.begin().await?;
             Span::Versions { first: self.at.0, last: standing.version }
+        } else if self.at.0 == 0 && self.begin().await? {
+            self.standing(standing.version).await?
+        } else {
+            return Err(self.gone("versions that it has not read are no longer kept"));
         };
         Ok(Changes { schema, next: self.token(next), told: Some(Told::new(source, span)), stop: self.engine.stop.clone() })
+    }
+
+    /// Notes that the consumer is about to be given something. `false`: it may have been before, and knows rows that do not stand
+    /// any more.
+    async fn begin(&mut self) -> Result<bool> {
+        let Some(reader) = self.consumer.as_mut() else { return Ok(true) };
+        if reader.begun {
+            return Ok(false);
+        }
+        let begun = reader.store.begin(&reader.name, &self.dataset, self.kind, self.engine.clock.now_ms()).await?;
+        reader.begun = true;
+        match begun {
+            Begun::Now => Ok(true),
+            Begun::Before => Ok(false),
+            Begun::Unknown => Err(no_consumer(&reader.name)),
+        }
     }
 
     /// Goes on behind what was read. The consumer stays where it is.
@@ -244,9 +281,8 @@ impl ChangesReader<'_> {
                 reader.record = there.number;
                 Ok(())
             }
-            Advanced::AlreadyThere(_) | Advanced::Older(_) | Advanced::Stale(_) => {
-                Err(another_reads(&reader.name, &self.dataset))
-            }
+            Advanced::AlreadyThere(_) => Ok(()),
+            Advanced::Older(_) | Advanced::Stale(_) => Err(another_reads(&reader.name, &self.dataset)),
             Advanced::Unknown => Err(no_consumer(&reader.name)),
         }
     }
@@ -307,8 +343,7 @@ impl ChangesReader<'_> {
     }
 
     fn token(&self, next: NextVersion) -> Token {
-        let read_from = self.consumer.as_ref().map(|r| ReadFrom::new(&r.name, r.record));
-        Token::new(self.kind, next, read_from, self.incarnation.as_ref(), &self.dataset)
+        Token::new(self.kind, next, self.read_from, self.incarnation.as_ref(), &self.dataset)
     }
 
     /// The columns of a table that is not there yet.
