@@ -47,6 +47,15 @@ pub enum Rows {
     },
 }
 
+/// How two deletion vectors of one file differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MarksDiffer {
+    /// Rows that the later one alone marks.
+    pub gone: u64,
+    /// Rows that the earlier one alone marks.
+    pub came: u64,
+}
+
 /// Rows as they are read.
 pub type RowStream = BoxStream<'static, Result<RecordBatch>>;
 
@@ -83,6 +92,16 @@ impl DeltaLog {
         let stream = builder.build().map_err(|e| unreadable(file, e))?;
         let file = file.clone();
         Ok(stream.map_err(move |e| unreadable(&file, e)).and_then(move |batch| std::future::ready(wanted.shape(&batch))).boxed())
+    }
+
+    /// How the deletion vector `is` differs from `was`, which its file had before.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] if one of them is no longer kept.
+    pub async fn marks_differ(&self, was: &DeletedRows, is: &DeletedRows) -> Result<MarksDiffer> {
+        let (was, is) = (self.positions(was).await?, self.positions(is).await?);
+        let without = |of: &[u64], others: &[u64]| of.iter().filter(|p| others.binary_search(p).is_err()).count() as u64;
+        Ok(MarksDiffer { gone: without(&is, &was), came: without(&was, &is) })
     }
 
     /// The positions that a deletion vector holds, ascending.

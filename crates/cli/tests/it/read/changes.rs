@@ -441,6 +441,56 @@ fn what_spark_updates_merges_marks_restores_and_feeds_is_told_exactly() {
     assert_eq!(stands, versions.last().unwrap().len());
 }
 
+/// An entry in the log of `edit`, as another program writes it.
+fn write_entry(tiny: &Tiny, version: u64, actions: &[Value]) {
+    let lines: Vec<String> = actions.iter().map(Value::to_string).collect();
+    fs::write(tiny.path(&format!("lake/default/edit/_delta_log/{version:020}.json")), lines.join("\n")).unwrap();
+}
+
+/// The actions of a version of `edit` that are of that kind.
+fn actions_of(tiny: &Tiny, version: u64, kind: &str) -> Vec<Value> {
+    let text = fs::read_to_string(tiny.path(&format!("lake/default/edit/_delta_log/{version:020}.json"))).unwrap();
+    objects(&text).into_iter().filter_map(|line| line.get(kind).cloned()).collect()
+}
+
+#[test]
+fn rows_that_other_deletion_vectors_mark_and_unmark_are_deletes_and_inserts() {
+    let tiny = Tiny::new();
+    tiny.ingest("edit", "a.json", &(0..8).map(|id| edit(id, "a")).collect::<String>());
+    let given = tiny.changes(&["--rows"]);
+    let at = |positions: &[usize]| positions.iter().map(|p| given.rows[*p]["id"].as_i64().unwrap()).collect::<BTreeSet<_>>();
+    let add = actions_of(&tiny, 1, "add").remove(0);
+    let protocol = json!({ "protocol": { "minReaderVersion": 3, "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors", "appendOnly", "invariants"] } });
+    // Rows 1, 2, 5; 3, 4, 5; 0, 1, 2, 6: spelled by hand, as in the tests of the plan.
+    let vectors = [
+        (r"^Bg9^0rr910000000000iXQKl0rr91000625c8Xg0rrf31POJ5", 38, 3),
+        (r"^Bg9^0rr910000000000iXQKl0rr91000625c8Xg0@@D71POJ5", 38, 3),
+        (r"^Bg9^0rr910000000000iXQKl0rr91000935c8Xg000310SSA8", 40, 4),
+    ];
+    let vectors = vectors.map(
+        |(text, bytes, rows)| json!({ "storageType": "i", "pathOrInlineDv": text, "sizeInBytes": bytes, "cardinality": rows }),
+    );
+    let mut before = Value::Null;
+    for (version, vector) in (2..).zip(&vectors) {
+        let mut after = add.clone();
+        after["deletionVector"] = vector.clone();
+        let remove = json!({ "path": add["path"], "deletionTimestamp": 1, "dataChange": true, "extendedFileMetadata": true,
+            "partitionValues": add["partitionValues"], "size": add["size"], "deletionVector": before });
+        write_entry(&tiny, version, &[protocol.clone(), json!({ "remove": remove }), json!({ "add": after })]);
+        before = vector.clone();
+    }
+    let given = tiny.changes(&["--rows", "--since", &given.next]);
+    let told = |version: u64, change: &str| {
+        let of = given.rows.iter().filter(|r| r["_commit_version"] == version && r["_change_type"] == change);
+        of.map(|r| r["id"].as_i64().unwrap()).collect::<BTreeSet<_>>()
+    };
+    assert_eq!((told(2, "delete"), told(2, "insert")), (at(&[1, 2, 5]), at(&[])));
+    assert_eq!((told(3, "delete"), told(3, "insert")), (at(&[3, 4]), at(&[1, 2])));
+    assert_eq!((told(4, "delete"), told(4, "insert")), (at(&[0, 1, 2, 6]), at(&[3, 4, 5])));
+    assert_eq!(given.rows.len(), 14);
+}
+
 #[test]
 fn a_rewrite_that_cannot_be_compared_within_the_memory_is_refused_by_its_version() {
     let tiny = Tiny::new();

@@ -318,7 +318,13 @@ impl ChangesReader<'_> {
         }
         let mut files: Vec<ChangedFile> = Vec::new();
         for version in self.at.0..=newest {
-            let Some((_, pieces)) = source.pieces(version).await? else { return Ok(false) };
+            let pieces = match source.pieces(version).await {
+                Ok(Some((_, pieces))) => pieces,
+                Ok(None) => return Ok(false),
+                // A deletion vector.
+                Err(e) if e.kind() == Kind::NotFound => return Ok(false),
+                Err(e) => return Err(e),
+            };
             files.extend(pieces.iter().flat_map(|piece| piece.files()).cloned());
             if files.len() >= FILES_A_LOOK || version == newest {
                 if self.log.first_missing(&files).await?.is_some() {

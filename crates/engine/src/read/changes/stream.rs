@@ -3,7 +3,7 @@
 //! Pieces are told in the order of versions; the next ones are read ahead while one is told, each into a short queue of its own.
 //! Invariant `bounded_memory`: the budget bounds the batches, the pieces ahead, and what a comparison may hold.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use alluvium_core::{DatasetName, Error, Job, Kind, Result, TableName, parse_data_file};
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::compare::{check_size, compare};
-use super::plan::{Part, Piece, plan_version};
+use super::plan::{Part, Piece, plan_version, remarked};
 use super::recorded::tell_recorded;
 use super::tell::{ChangeType, CommitTold, Telling};
 
@@ -63,7 +63,11 @@ impl Source {
     pub(super) async fn pieces(&self, version: u64) -> Result<Option<(CommitTold, Vec<Piece>)>> {
         let Some(changes) = self.log.version_changes(version).await? else { return Ok(None) };
         let commit = CommitTold { version, committed_at_ms: changes.committed_at_ms };
-        let mut pieces = plan_version(changes);
+        let mut differ = HashMap::new();
+        for (name, was, is) in remarked(&changes) {
+            differ.insert(name.to_owned(), self.log.marks_differ(was, is).await?);
+        }
+        let mut pieces = plan_version(changes, &differ);
         if let Telling::Partitions { dataset, .. } = &self.telling {
             pieces.retain(|piece| may_tell_of(piece, dataset));
         }
@@ -180,7 +184,7 @@ async fn tell_all(source: &Arc<Source>, span: Span, out: &Output) -> Result<()> 
         }
         Span::Standing { files, commit } => {
             for file in files {
-                let piece = Piece::Inserted(Part { file, rows: Rows::Live });
+                let piece = Piece::Inserted(Part::live(file));
                 if let Telling::Partitions { dataset, .. } = &source.telling
                     && !may_tell_of(&piece, dataset)
                 {
