@@ -24,6 +24,7 @@ mod sources;
 mod stage;
 mod store;
 mod unescape;
+mod widen;
 
 pub use blocking::{Away, blocking, in_place};
 pub use consumer::{Advanced, Begun, CONSUMER_FORMAT, Consumer, ConsumerRecord, ConsumerStore, Reached};
