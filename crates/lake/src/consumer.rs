@@ -164,7 +164,9 @@ impl ConsumerStore {
         for found in self.store.list(&directory, None).await? {
             let parts: Vec<String> = found.path.parts().skip(depth).map(|p| p.as_ref().to_owned()).collect();
             let [name, dataset, file] = parts.as_slice() else { continue };
-            if let Some(number) = record_number(file) {
+            // Others may put what they like beside ours.
+            let dataset_name = DatasetName(dataset.clone());
+            if let Some(number) = record_number(file).filter(|_| self.directory(name, &dataset_name).is_ok()) {
                 let newest = newest.entry((name.clone(), dataset.clone())).or_default();
                 *newest = (*newest).max(number);
             }

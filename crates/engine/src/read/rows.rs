@@ -112,7 +112,8 @@ impl<W: Write + Send> RowWriter<W> {
         }
         match self.to {
             Encoder::Table { mut to, .. } | Encoder::Json { mut to } | Encoder::Csv { mut to, .. } => to.flush(),
-            Encoder::Parquet(writer) => writer.into_inner().map_err(io_of_parquet)?.flush(),
+            // `into_inner` would say of a full disk only that there is no inner writer.
+            Encoder::Parquet(mut writer) => writer.finish().map(|_| ()).map_err(io_of_parquet),
             // Ends the stream before it gives back what it wrote to.
             Encoder::Arrow(writer) => writer.into_inner().map_err(io_of_arrow)?.flush(),
         }

@@ -205,6 +205,15 @@ async fn records_of_a_former_life_of_the_namespace_do_not_count() {
 }
 
 #[tokio::test]
+async fn a_directory_whose_name_is_none_is_not_listed() {
+    let consumers = consumers();
+    let first = consumers.register("reports", &edit(), 1).await.unwrap();
+    let stray = Path::from(consumers.resolver.consumers_dir()).join("no name").join("edit").join(format!("{:020}.json", 1));
+    assert_eq!(consumers.store.put_new(&stray, Bytes::from_static(b"{}")).await.unwrap(), PutNew::Created);
+    assert_eq!(consumers.list().await.unwrap(), [first]);
+}
+
+#[tokio::test]
 async fn a_name_that_cannot_be_a_path_is_refused() {
     for name in ["", ".", "..", "a/b", "ü"] {
         assert_eq!(consumers().register(name, &edit(), 1).await.unwrap_err().kind(), Kind::Invalid, "{name:?}");
