@@ -21,8 +21,8 @@ mod tests;
 use std::time::Duration;
 
 use alluvium_core::{
-    Dataset, DatasetName, Error, Incarnation, Kind, NextVersion, ReadFrom, ReadKind, ReaderId, Result, TableName, TableSpec,
-    Token,
+    Dataset, DatasetName, Error, Incarnation, Kind, NextVersion, ReadFrom, ReadKind, ReaderId, Result, TableMark, TableName,
+    TableSpec, Token,
 };
 use alluvium_lake::{Advanced, Begun, ChangedFile, ConsumerStore, DeltaLog, Floor, arrow_schema};
 use arrow::array::RecordBatch;
@@ -35,6 +35,8 @@ use crate::engine::{Engine, Stop};
 
 /// How often a reader that waits looks for more.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// After so many looks without more, a reader that waits looks whether it still waits for the same table.
+const LOOKS_A_LIFE: u64 = 20;
 /// A wait that only a stop ends.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 /// Files looked for at a time, before anything is read.
@@ -64,6 +66,8 @@ pub struct ChangesReader<'a> {
     consumer: Option<Reader>,
     /// What its tokens say of where they were read.
     read_from: Option<ReadFrom>,
+    /// The table that it has read of.
+    of_table: Option<TableMark>,
     at: NextVersion,
     snapshot: bool,
 }
@@ -143,7 +147,7 @@ impl Engine {
             None => None,
         };
         let went_on = since.as_ref().and_then(|token| token.read_from);
-        let (consumer, read_from, at) = match (request.consumer, &incarnation) {
+        let (consumer, read_from, acknowledged, at) = match (request.consumer, &incarnation) {
             (Some(name), Some(incarnation)) => {
                 let store = ConsumerStore::new(&self.store, &self.resolver, incarnation);
                 let there = store.register(name, &dataset.name, self.clock.now_ms()).await?;
@@ -153,9 +157,10 @@ impl Engine {
                     .filter(|from| from.is_of(name))
                     .unwrap_or_else(|| ReadFrom::new(name, there.number, self.fresh_reader()));
                 let (begun, at) = (reached.begun, reached.next);
-                (Some(Reader { name: name.to_owned(), record: there.number, begun, store }), Some(read_from), at)
+                let acknowledged = reached.acknowledged();
+                (Some(Reader { name: name.to_owned(), record: there.number, begun, store }), Some(read_from), acknowledged, at)
             }
-            _ => (None, went_on, NextVersion(0)),
+            _ => (None, went_on, None, NextVersion(0)),
         };
         let table = table_read(request.kind, dataset);
         Ok(ChangesReader {
@@ -167,6 +172,7 @@ impl Engine {
             incarnation,
             consumer,
             read_from,
+            of_table: since.or(acknowledged).and_then(|token| token.table),
             at: since.map_or(at, |token| token.next),
             snapshot: request.snapshot,
         })
@@ -211,20 +217,27 @@ impl ChangesReader<'_> {
     /// [`Kind::NotFound`] if something of it is no longer kept, or the consumer was removed meanwhile, [`Kind::Unsupported`] for tables and commits that changes cannot be
     /// read of, [`Kind::Corrupt`] and [`Kind::Unavailable`] as for any read. Nothing was given then.
     pub async fn read(&mut self) -> Result<Changes> {
-        let Some(standing) = self.log.standing().await? else {
+        let standing = self.log.standing().await?;
+        // After the listing: what was found is of this life, or of none.
+        self.check_life().await?;
+        let Some(standing) = standing else {
             if self.at.0 > 0 {
                 return Err(self.gone("the table is gone"));
             }
             return self.nothing(&self.declared_schema(), self.at);
         };
+        let table = TableMark::new(&standing.table_id);
+        if !self.snapshot && self.at.0 > 0 && self.of_table.is_some_and(|t| t != table) {
+            return Err(self.gone("the table was removed and made anew"));
+        }
+        self.of_table = Some(table);
         let next = NextVersion(standing.version + 1);
         if self.at > next {
             return Err(self.gone("the table was set back to an older version"));
         }
         let telling = Telling::new(self.kind, &standing.schema, &self.dataset)?;
         let schema = telling.schema();
-        let source =
-            Source::new(self.log.clone(), self.table.clone(), standing.schema.clone(), telling, self.engine.memory_bytes);
+        let source = Source::new(self.log.clone(), self.table.clone(), standing.clone(), telling, self.engine.memory_bytes);
         let span = if self.snapshot {
             self.begin().await?;
             self.standing(standing.version).await?
@@ -239,6 +252,19 @@ impl ChangesReader<'_> {
             return Err(self.gone("versions that it has not read are no longer kept"));
         };
         Ok(Changes { schema, next: self.token(next), told: Some(Told::new(source, span)), stop: self.engine.stop.clone() })
+    }
+
+    /// Refuses to go on in another life of the namespace.
+    async fn check_life(&mut self) -> Result<()> {
+        let now = self.engine.existing_incarnation().await?;
+        if self.incarnation == now {
+            return Ok(());
+        }
+        if self.incarnation.is_none() && self.at.0 == 0 {
+            self.incarnation = now;
+            return Ok(());
+        }
+        Err(self.gone("the namespace was deleted"))
     }
 
     /// Notes that the consumer is about to be given something. `false`: it may have been before, and knows rows that do not stand
@@ -292,13 +318,32 @@ impl ChangesReader<'_> {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn wait(&self) -> Result<bool> {
-        while !self.engine.stop.asked() {
+        for look in 1_u64.. {
+            if self.engine.stop.asked() {
+                break;
+            }
             if !self.log.versions_from(self.at.0).await?.is_empty() {
+                return Ok(true);
+            }
+            if look.is_multiple_of(LOOKS_A_LIFE) && self.is_another().await? {
                 return Ok(true);
             }
             self.engine.stop.sleep(LOOK_INTERVAL).await;
         }
         Ok(false)
+    }
+
+    /// Whether there is another namespace, or a shorter table, in the place of what was read: the next read says which.
+    async fn is_another(&self) -> Result<bool> {
+        match self.engine.existing_incarnation().await {
+            Ok(now) if now != self.incarnation && self.incarnation.is_some() => return Ok(true),
+            Ok(_) => {}
+            // It is being deleted: look again when it was.
+            Err(e) if e.kind() == Kind::Conflict => return Ok(false),
+            Err(e) => return Err(e),
+        }
+        // A log always keeps its newest entry.
+        Ok(self.at.0 > 0 && self.log.versions_from(self.at.0 - 1).await?.is_empty())
     }
 
     /// Whether all is kept that a reader needs from where it stands on: log entries, and the files they name.
@@ -349,7 +394,7 @@ impl ChangesReader<'_> {
     }
 
     fn token(&self, next: NextVersion) -> Token {
-        Token::new(self.kind, next, self.read_from, self.incarnation.as_ref(), &self.dataset)
+        Token::new(self.kind, next, self.read_from, self.incarnation.as_ref(), &self.dataset).of_table(self.of_table)
     }
 
     /// The columns of a table that is not there yet.

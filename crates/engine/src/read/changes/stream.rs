@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use alluvium_core::{DatasetName, Error, Job, Kind, Result, TableName, parse_data_file};
-use alluvium_lake::{ChangedFile, DeltaLog, RowStream, Rows};
+use alluvium_lake::{ChangedFile, DeltaLog, RowStream, Rows, Standing};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::TryStreamExt;
@@ -39,6 +39,7 @@ pub(super) struct Source {
     pub(super) table: TableName,
     /// The table's columns.
     pub(super) schema: SchemaRef,
+    partition_columns: Vec<String>,
     pub(super) telling: Telling,
     /// What a comparison may hold, in bytes.
     pub(super) budget_bytes: u64,
@@ -46,8 +47,9 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(log: DeltaLog, table: TableName, schema: SchemaRef, telling: Telling, memory_bytes: u64) -> Self {
-        Self { log, table, schema, telling, budget_bytes: memory_bytes / COMPARE_SHARE, memory_bytes }
+    pub(super) fn new(log: DeltaLog, table: TableName, standing: Standing, telling: Telling, memory_bytes: u64) -> Self {
+        let Standing { schema, partition_columns, .. } = standing;
+        Self { log, table, schema, partition_columns, telling, budget_bytes: memory_bytes / COMPARE_SHARE, memory_bytes }
     }
 
     pub(super) async fn rows(&self, part: &Part) -> Result<RowStream> {
@@ -62,6 +64,7 @@ impl Source {
     /// The pieces of a version; `None` if its entry is no longer in the log.
     pub(super) async fn pieces(&self, version: u64) -> Result<Option<(CommitTold, Vec<Piece>)>> {
         let Some(changes) = self.log.version_changes(version).await? else { return Ok(None) };
+        let changes = self.log.with_partition_values(changes, &self.partition_columns).await?;
         let commit = CommitTold { version, committed_at_ms: changes.committed_at_ms };
         let mut differ = HashMap::new();
         for (name, was, is) in remarked(&changes) {
