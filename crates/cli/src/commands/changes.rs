@@ -63,12 +63,12 @@ pub async fn changes(global: &Global, args: &ChangesArgs) -> Result<u8> {
     };
     let mut reader = engine.changes(dataset, &request).await?;
     if args.follow {
-        return follow(&mut reader, args.commit, at_once(bytes), &stop).await;
+        return follow(&mut reader, args.commit, bytes, &stop).await;
     }
     let mut changes = reader.read().await?;
     let written = match &args.to {
-        Some(file) => write_file(&mut changes, args.format, file, at_once(bytes)).await?,
-        None => write_stdout(&mut changes, args.format, at_once(bytes)).await?,
+        Some(file) => write_file(&mut changes, args.format, file, bytes).await?,
+        None => write_stdout(&mut changes, args.format, bytes).await?,
     };
     if args.commit && matches!(written, Round::Whole) {
         reader.commit(&changes).await?;
@@ -101,10 +101,10 @@ fn check(args: &ChangesArgs) -> Result<()> {
 }
 
 /// Goes on until somebody asks to stop: each round's rows, then its token.
-async fn follow(reader: &mut ChangesReader<'_>, commit: bool, at_once: usize, stop: &Stop) -> Result<u8> {
+async fn follow(reader: &mut ChangesReader<'_>, commit: bool, memory_bytes: u64, stop: &Stop) -> Result<u8> {
     loop {
         let mut changes = reader.read().await?;
-        match write_stdout(&mut changes, ChangesFormat::Json, at_once).await {
+        match write_stdout(&mut changes, ChangesFormat::Json, memory_bytes).await {
             Ok(Round::Whole) => {}
             Ok(Round::Closed) => return Ok(0),
             // What was printed of this round has no token behind it: the next reader is given it again.
@@ -129,11 +129,11 @@ fn stdout_was_closed() -> bool {
     null && flags.is_some_and(|flags| flags & ACCESS_MODE == READ_AND_WRITE)
 }
 
-async fn write_stdout(changes: &mut Changes, format: ChangesFormat, at_once: usize) -> Result<Round> {
+async fn write_stdout(changes: &mut Changes, format: ChangesFormat, memory_bytes: u64) -> Result<Round> {
     let written = match format {
-        ChangesFormat::Json => write_lines(changes, io::stdout(), at_once).await?,
-        ChangesFormat::Parquet => write_rows(changes, RowFormat::Parquet, io::stdout()).await?,
-        ChangesFormat::Arrow => write_rows(changes, RowFormat::Arrow, io::stdout()).await?,
+        ChangesFormat::Json => write_lines(changes, io::stdout(), at_once(memory_bytes)).await?,
+        ChangesFormat::Parquet => write_rows(changes, RowFormat::Parquet, io::stdout(), memory_bytes).await?,
+        ChangesFormat::Arrow => write_rows(changes, RowFormat::Arrow, io::stdout(), memory_bytes).await?,
     };
     if matches!(written, Round::Whole) && format == ChangesFormat::Json {
         output::line(&last_line(changes))?;
@@ -146,7 +146,7 @@ fn last_line(changes: &Changes) -> String {
 }
 
 /// Writes a file that gets its name whole, or not at all; what is no file, as a pipe, is written to as it is.
-async fn write_file(changes: &mut Changes, format: ChangesFormat, file: &Path, at_once: usize) -> Result<Round> {
+async fn write_file(changes: &mut Changes, format: ChangesFormat, file: &Path, memory_bytes: u64) -> Result<Round> {
     let failed = |e: io::Error| Error::new(Kind::Unavailable, format!("writing {}: {e}", file.display()));
     let file = linked(file).map_err(failed)?;
     let is_file = fs::metadata(&file).map_or(true, |there| there.is_file());
@@ -160,14 +160,14 @@ async fn write_file(changes: &mut Changes, format: ChangesFormat, file: &Path, a
     let written = match format {
         ChangesFormat::Json => {
             let mut lines = BufWriter::new(to);
-            let written = write_lines(changes, &mut lines, at_once).await?;
+            let written = write_lines(changes, &mut lines, at_once(memory_bytes)).await?;
             if matches!(written, Round::Whole) {
                 writeln!(lines, "{}", last_line(changes)).and_then(|()| lines.flush()).map_err(failed)?;
             }
             written
         }
-        ChangesFormat::Parquet => write_rows(changes, RowFormat::Parquet, to).await?,
-        ChangesFormat::Arrow => write_rows(changes, RowFormat::Arrow, BufWriter::new(to)).await?,
+        ChangesFormat::Parquet => write_rows(changes, RowFormat::Parquet, to, memory_bytes).await?,
+        ChangesFormat::Arrow => write_rows(changes, RowFormat::Arrow, BufWriter::new(to), memory_bytes).await?,
     };
     if matches!(written, Round::Closed) {
         return Ok(written);
@@ -249,15 +249,15 @@ async fn write_lines(changes: &mut Changes, mut to: impl Write, at_once: usize) 
 fn lines(batch: &RecordBatch) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     let failed = |e: io::Error| Error::new(Kind::Internal, "making lines of rows").source(e);
-    let mut writer = RowWriter::new(RowFormat::Json, batch.schema(), &mut text).map_err(failed)?;
+    let mut writer = RowWriter::new(RowFormat::Json, batch.schema(), &mut text, 0).map_err(failed)?;
     writer.write(batch).map_err(failed)?;
     writer.finish().map_err(failed)?;
     Ok(text)
 }
 
 /// A format with an end, which also carries the token.
-async fn write_rows(changes: &mut Changes, format: RowFormat, to: impl Write + Send) -> Result<Round> {
-    let mut writer = match RowWriter::new(format, with_token(changes), to) {
+async fn write_rows(changes: &mut Changes, format: RowFormat, to: impl Write + Send, memory_bytes: u64) -> Result<Round> {
+    let mut writer = match RowWriter::new(format, with_token(changes), to, memory_bytes) {
         Ok(writer) => writer,
         Err(e) => return written(e),
     };
