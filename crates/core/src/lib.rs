@@ -39,6 +39,6 @@ pub use taken::{
     BatchSpan, Cover, FilePlan, FilePlanner, FoundFile, PartialLost, SEGMENT_FORMAT, Segment, SegmentPlan, StoredSegment,
     TakenFiles, cover_segments, decode_segment, encode_segment, is_looked_at, names_in_segment_of, plan_files, plan_segment,
 };
-pub use token::{NextVersion, ReadFrom, ReadKind, TOKEN_FORMAT, Token};
+pub use token::{NextVersion, ReadFrom, ReadKind, ReaderId, TOKEN_FORMAT, TableMark, Token};
 pub use types::{DataType, StructField, TypeParseError};
 pub use units::{format_duration, format_size, parse_duration, parse_size};

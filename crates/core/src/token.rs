@@ -2,8 +2,8 @@
 //!
 //! Place in the flow: `changes` prints one on its last line; it comes back with `--since` or `consumers commit`. A token names the
 //! first version that its holder was not given yet: of `notifications` (a partition token) or of the dataset's own table (a row
-//! token). Invariants: a token is good for one life of one dataset; one that a consumer was given says from which of the consumer's
-//! records, so that an old reader's acknowledgement is told from a good one. The form is in `docs/formats/consumer.md`.
+//! token). Invariants: a token is good for one life of one dataset and of its table; one that a consumer was given says from
+//! which of the consumer's records and by which reader, so that an acknowledgement of another reader is told from a good one. The form is in `docs/formats/consumer.md`.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 pub const TOKEN_FORMAT: u8 = 1;
 
 /// Bytes of a token of this format, before they are spelled in hexadecimal.
-const TOKEN_BYTES: usize = 34;
+const TOKEN_BYTES: usize = 50;
 
 /// What a reader is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,19 +56,38 @@ impl ReadKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct NextVersion(pub u64);
 
-/// The record of a consumer that a token was read from.
+/// One reading under a consumer's name, from its first round to its last: random, so that two processes never have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReaderId(pub u64);
+
+/// The table that a token counts versions of, told from another one that was made in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TableMark(u64);
+
+impl TableMark {
+    /// Of the table whose metadata has this id.
+    #[must_use]
+    pub fn new(table_id: &str) -> Self {
+        // Zero stands for no table.
+        Self(xxh3_64(table_id.as_bytes()).max(1))
+    }
+}
+
+/// The record of a consumer that a token was read from, and by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadFrom {
     consumer: u32,
     /// The number of the record.
     pub record: u64,
+    /// Which reading it was.
+    pub reader: ReaderId,
 }
 
 impl ReadFrom {
     /// Of the consumer of that name.
     #[must_use]
-    pub fn new(consumer: &str, record: u64) -> Self {
-        Self { consumer: digest32(consumer.as_bytes()), record }
+    pub fn new(consumer: &str, record: u64, reader: ReaderId) -> Self {
+        Self { consumer: digest32(consumer.as_bytes()), record, reader }
     }
 
     /// Whether the token was given to that consumer.
@@ -87,6 +106,8 @@ pub struct Token {
     pub next: NextVersion,
     /// The consumer's record it was read from, if a consumer read.
     pub read_from: Option<ReadFrom>,
+    /// The table, if there was one.
+    pub table: Option<TableMark>,
     binding: u64,
 }
 
@@ -100,7 +121,13 @@ impl Token {
         incarnation: Option<&Incarnation>,
         dataset: &DatasetName,
     ) -> Self {
-        Self { kind, next, read_from, binding: binding(incarnation, dataset) }
+        Self { kind, next, read_from, table: None, binding: binding(incarnation, dataset) }
+    }
+
+    /// The same, of that table.
+    #[must_use]
+    pub fn of_table(self, table: Option<TableMark>) -> Self {
+        Self { table, ..self }
     }
 
     /// Reads a token.
@@ -131,8 +158,10 @@ impl Token {
             let next = NextVersion(u64::from_be_bytes(rest.take()?));
             let binding = u64::from_be_bytes(rest.take()?);
             let (consumer, record) = (u32::from_be_bytes(rest.take()?), u64::from_be_bytes(rest.take()?));
-            let read_from = (record > 0).then_some(ReadFrom { consumer, record });
-            rest.0.is_empty().then_some(Self { kind, next, read_from, binding })
+            let reader = ReaderId(u64::from_be_bytes(rest.take()?));
+            let read_from = (record > 0).then_some(ReadFrom { consumer, record, reader });
+            let table = Some(u64::from_be_bytes(rest.take()?)).filter(|t| *t > 0).map(TableMark);
+            rest.0.is_empty().then_some(Self { kind, next, read_from, table, binding })
         })();
         token.ok_or_else(malformed)
     }
@@ -151,9 +180,11 @@ impl std::fmt::Display for Token {
         bytes.extend([TOKEN_FORMAT, self.kind.code()]);
         bytes.extend(self.next.0.to_be_bytes());
         bytes.extend(self.binding.to_be_bytes());
-        let (consumer, record) = self.read_from.map_or((0, 0), |r| (r.consumer, r.record));
+        let (consumer, record, reader) = self.read_from.map_or((0, 0, 0), |r| (r.consumer, r.record, r.reader.0));
         bytes.extend(consumer.to_be_bytes());
         bytes.extend(record.to_be_bytes());
+        bytes.extend(reader.to_be_bytes());
+        bytes.extend(self.table.map_or(0, |t| t.0).to_be_bytes());
         let check = digest32(&bytes);
         bytes.extend(check.to_be_bytes());
         bytes.iter().try_for_each(|b| write!(f, "{b:02x}"))
@@ -222,9 +253,10 @@ mod tests {
         assert!(!token.read_from.unwrap().is_of("report"));
         assert!(token.is_of(Some(&life()), &edit()));
         assert_eq!(token.to_string(), GOLDEN.trim_end());
-        let made =
-            Token::new(ReadKind::Rows, NextVersion(42), Some(ReadFrom::new("reports", 7)), Some(&life()), &edit()).to_string();
-        assert_eq!(made, GOLDEN.trim_end());
+        let from = ReadFrom::new("reports", 7, ReaderId(0x0102_0304_0506_0708));
+        let made = Token::new(ReadKind::Rows, NextVersion(42), Some(from), Some(&life()), &edit())
+            .of_table(Some(TableMark::new("5fba94ed-9794-4965-ba6e-6ee3c0d22af9")));
+        assert_eq!(made.to_string(), GOLDEN.trim_end());
     }
 
     #[test]
@@ -274,8 +306,9 @@ mod tests {
         #[test]
         fn what_is_printed_reads_back(next in any::<u64>(), record in 0_u64.., rows in any::<bool>(), name in "[a-z]{1,9}") {
             let kind = if rows { ReadKind::Rows } else { ReadKind::Partitions };
-            let from = (record > 0).then(|| ReadFrom::new(&name, record));
-            let token = Token::new(kind, NextVersion(next), from, Some(&life()), &edit());
+            let from = (record > 0).then(|| ReadFrom::new(&name, record, ReaderId(next ^ record)));
+            let table = rows.then(|| TableMark::new(&name));
+            let token = Token::new(kind, NextVersion(next), from, Some(&life()), &edit()).of_table(table);
             prop_assert_eq!(Token::parse(&token.to_string()).unwrap(), token);
         }
     }

@@ -2,12 +2,12 @@
 //!
 //! Place in the flow: `changes --consumer` registers here before it looks at what is kept, and advances here after its rows were
 //! used; vacuum reads all of them before it deletes. Invariants: records are numbered and put-if-absent, the highest counts; a
-//! position moves forward, or back to the beginning by a reset; a writer that read an older record than the one that last moved the
-//! position does not move it.
+//! position moves forward, or back to the beginning by a reset; a reader that read an older record than the one that last moved the
+//! position moves it only if that was itself.
 
 use std::collections::BTreeMap;
 
-use alluvium_core::{DatasetName, Error, Incarnation, Kind, NextVersion, ReadFrom, ReadKind, Resolver, Result, Token};
+use alluvium_core::{DatasetName, Error, Incarnation, Kind, NextVersion, ReadKind, ReaderId, Resolver, Result, Token};
 use bytes::Bytes;
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
@@ -48,10 +48,26 @@ pub struct Reached {
     /// The first version it has not acknowledged.
     #[serde(with = "next_version")]
     pub next: NextVersion,
-    /// The number of the record that moved it there; 0: none did.
+    /// The number of the record that put it there.
     pub set_by: u64,
+    /// Whether its reader was given anything since it was at the beginning.
+    pub begun: bool,
     /// The token that was acknowledged; null at the beginning.
     pub token: Option<String>,
+}
+
+impl Reached {
+    /// The reader whose token of the consumer `name` put it there.
+    fn reader(&self, name: &str) -> Option<ReaderId> {
+        let read_from = self.acknowledged()?.read_from?;
+        read_from.is_of(name).then_some(read_from.reader)
+    }
+
+    /// What was acknowledged, taken apart.
+    #[must_use]
+    pub fn acknowledged(&self) -> Option<Token> {
+        Token::parse(self.token.as_deref()?).ok()
+    }
 }
 
 mod next_version {
@@ -94,13 +110,25 @@ impl Consumer {
     }
 }
 
+/// How a beginning came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Begun {
+    /// Nothing was given to this consumer before.
+    Now,
+    /// Somebody was given something under its name already.
+    Before,
+    /// There is no such consumer of that dataset.
+    Unknown,
+}
+
 /// How an acknowledgement came out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Advanced {
     /// The consumer is there now; durable.
     Moved(Consumer),
-    /// This very token was acknowledged before.
+    /// This very token was acknowledged before, by this very reader.
     AlreadyThere(Consumer),
     /// The consumer is further already.
     Older(NextVersion),
@@ -136,7 +164,9 @@ impl ConsumerStore {
         for found in self.store.list(&directory, None).await? {
             let parts: Vec<String> = found.path.parts().skip(depth).map(|p| p.as_ref().to_owned()).collect();
             let [name, dataset, file] = parts.as_slice() else { continue };
-            if let Some(number) = record_number(file) {
+            // Others may put what they like beside ours.
+            let dataset_name = DatasetName(dataset.clone());
+            if let Some(number) = record_number(file).filter(|_| self.directory(name, &dataset_name).is_ok()) {
                 let newest = newest.entry((name.clone(), dataset.clone())).or_default();
                 *newest = (*newest).max(number);
             }
@@ -165,6 +195,8 @@ impl ConsumerStore {
         for _ in 0..MAX_TRIES {
             let newest = self.newest(name, dataset).await?;
             let number = newest.as_ref().map_or(0, |c| c.number) + 1;
+            // Tokens that a removed consumer of this name was given are not of this one.
+            let beginning = Reached { set_by: number, ..Reached::default() };
             if let Some(live) = newest.filter(|c| self.is_live(c)) {
                 return Ok(live);
             }
@@ -173,8 +205,8 @@ impl ConsumerStore {
                 incarnation: self.incarnation.clone(),
                 consumer: name.to_owned(),
                 dataset: dataset.clone(),
-                partitions: Reached::default(),
-                rows: Reached::default(),
+                partitions: beginning.clone(),
+                rows: beginning,
                 removed: false,
                 writer: String::new(),
                 written_at_ms: now_ms,
@@ -182,6 +214,27 @@ impl ConsumerStore {
             let mut consumer = Consumer { number, record };
             if self.write(&mut consumer).await? {
                 return Ok(consumer);
+            }
+        }
+        Err(races_lost(name))
+    }
+
+    /// Notes that a consumer's reader is about to be given something. Durable on return. The position stays, and tokens read before
+    /// stay good.
+    ///
+    /// # Errors
+    /// As [`ConsumerStore::register`].
+    pub async fn begin(&self, name: &str, dataset: &DatasetName, kind: ReadKind, now_ms: i64) -> Result<Begun> {
+        for _ in 0..MAX_TRIES {
+            let Some(mut consumer) = self.find(name, dataset).await? else { return Ok(Begun::Unknown) };
+            if consumer.reached(kind).begun {
+                return Ok(Begun::Before);
+            }
+            consumer.number += 1;
+            consumer.record.written_at_ms = now_ms;
+            consumer.reached_mut(kind).begun = true;
+            if self.write(&mut consumer).await? {
+                return Ok(Begun::Now);
             }
         }
         Err(races_lost(name))
@@ -206,13 +259,14 @@ impl ConsumerStore {
             if token.next < reached.next {
                 return Ok(Advanced::Older(reached.next));
             }
-            if read_from.is_some_and(|ReadFrom { record, .. }| record < reached.set_by) {
+            if read_from.is_some_and(|from| from.record < reached.set_by && Some(from.reader) != reached.reader(name)) {
                 return Ok(Advanced::Stale(reached.next));
             }
             consumer.number += 1;
             consumer.record.written_at_ms = now_ms;
             let number = consumer.number;
-            *consumer.reached_mut(token.kind) = Reached { next: token.next, set_by: number, token: Some(text.clone()) };
+            *consumer.reached_mut(token.kind) =
+                Reached { next: token.next, set_by: number, begun: true, token: Some(text.clone()) };
             if self.write(&mut consumer).await? {
                 return Ok(Advanced::Moved(consumer));
             }
@@ -238,7 +292,12 @@ impl ConsumerStore {
     /// # Errors
     /// As [`ConsumerStore::register`].
     pub async fn remove(&self, name: &str, now_ms: i64) -> Result<bool> {
-        self.change_all(name, now_ms, |consumer| consumer.record.removed = true).await
+        self.change_all(name, now_ms, |consumer| {
+            consumer.record.partitions.set_by = consumer.number;
+            consumer.record.rows.set_by = consumer.number;
+            consumer.record.removed = true;
+        })
+        .await
     }
 
     async fn change_all(&self, name: &str, now_ms: i64, change: impl Fn(&mut Consumer)) -> Result<bool> {

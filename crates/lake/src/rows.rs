@@ -1,7 +1,7 @@
 //! The rows of single data files, in a table's columns, a batch at a time.
 //!
 //! Place in the flow: `changes` reads the files of a version through this. Files are those of any writer: a column that a file lacks
-//! is its partition's value, or null; types are brought to the table's. Invariant: beside a file's footer, one row group's
+//! is its partition's value, or null; types are brought to the table's where that changes no value. Invariant: beside a file's footer, one row group's
 //! bytes and one batch are in memory at a time.
 
 use std::error::Error as StdError;
@@ -27,6 +27,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use crate::log::{ChangedFile, DeletedRows, DeltaLog};
+use crate::widen::{Widening, widening};
 
 /// The most rows of a batch.
 const MAX_BATCH_ROWS: u64 = 8192;
@@ -45,6 +46,15 @@ pub enum Rows {
         /// Positions to leave out all the same.
         without: Option<DeletedRows>,
     },
+}
+
+/// How two deletion vectors of one file differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MarksDiffer {
+    /// Rows that the later one alone marks.
+    pub gone: u64,
+    /// Rows that the earlier one alone marks.
+    pub came: u64,
 }
 
 /// Rows as they are read.
@@ -83,6 +93,16 @@ impl DeltaLog {
         let stream = builder.build().map_err(|e| unreadable(file, e))?;
         let file = file.clone();
         Ok(stream.map_err(move |e| unreadable(&file, e)).and_then(move |batch| std::future::ready(wanted.shape(&batch))).boxed())
+    }
+
+    /// How the deletion vector `is` differs from `was`, which its file had before.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] if one of them is no longer kept.
+    pub async fn marks_differ(&self, was: &DeletedRows, is: &DeletedRows) -> Result<MarksDiffer> {
+        let (was, is) = (self.positions(was).await?, self.positions(is).await?);
+        let without = |of: &[u64], others: &[u64]| of.iter().filter(|p| others.binary_search(p).is_err()).count() as u64;
+        Ok(MarksDiffer { gone: without(&is, &was), came: without(&was, &is) })
     }
 
     /// The positions that a deletion vector holds, ascending.
@@ -173,11 +193,12 @@ struct Wanted {
     /// The file's columns that are read, ascending.
     roots: Vec<usize>,
     columns: Vec<Fill>,
+    file: Path,
 }
 
 enum Fill {
-    /// The column at this place of what is read.
-    File(usize),
+    /// The column at this place of what is read, which becomes the table's type so.
+    File(usize, Widening),
     /// The same value in every row.
     Constant(ScalarValue),
     /// Nothing is there.
@@ -189,8 +210,13 @@ impl Wanted {
         let mut roots: Vec<usize> = schema.fields().iter().filter_map(|f| there.index_of(f.name()).ok()).collect();
         roots.sort_unstable();
         let column = |field: &Arc<Field>| -> Result<Fill> {
-            if let Some(at) = there.index_of(field.name()).ok().and_then(|i| roots.binary_search(&i).ok()) {
-                return Ok(Fill::File(at));
+            if let Ok(index) = there.index_of(field.name())
+                && let Ok(at) = roots.binary_search(&index)
+            {
+                return match widening(there.field(index).data_type(), field.data_type()) {
+                    Widening::None => Err(does_not_fit(&file.path, field.name())),
+                    widening => Ok(Fill::File(at, widening)),
+                };
             }
             match file.partition_values.get(field.name()) {
                 // Delta spells null as nothing, in columns of text too.
@@ -206,23 +232,25 @@ impl Wanted {
         let columns = schema.fields().iter().map(column).collect::<Result<_>>()?;
         // What a file may hold null in is its writer's business; readers of changes are told the truth.
         let fields: Vec<Field> = schema.fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).collect();
-        Ok(Self { schema: Arc::new(Schema::new(fields)), roots, columns })
+        Ok(Self { schema: Arc::new(Schema::new(fields)), roots, columns, file: file.path.clone() })
     }
 
     fn shape(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = batch.num_rows();
         let strict = CastOptions { safe: false, ..CastOptions::default() };
-        let internal = |e: datafusion::error::DataFusionError| {
-            // The message may quote a value.
-            let _not_shown = e;
-            Error::new(Kind::Unsupported, "reading changes: a file's column does not fit the table's type")
-                .hint("another program wrote the file with other types; rewrite it, or read the table with another reader")
-        };
         let column = |(from, field): (&Fill, &Arc<Field>)| -> Result<ArrayRef> {
+            // Messages of casts may quote a value.
+            let refused = |_not_shown| does_not_fit(&self.file, field.name());
             match from {
-                Fill::File(at) if batch.column(*at).data_type() == field.data_type() => Ok(batch.column(*at).clone()),
-                Fill::File(at) => cast_column(batch.column(*at), field.data_type(), &strict).map_err(internal),
-                Fill::Constant(value) => value.to_array_of_size(rows).map_err(internal),
+                Fill::File(at, _) if batch.column(*at).data_type() == field.data_type() => Ok(batch.column(*at).clone()),
+                Fill::File(at, widening) => {
+                    let before = batch.column(*at);
+                    let cast = cast_column(before, field.data_type(), &strict).map_err(refused)?;
+                    let lost = *widening != Widening::Exact
+                        && cast_column(&cast, before.data_type(), &strict).map_err(refused)?.as_ref() != before.as_ref();
+                    if lost { Err(does_not_fit(&self.file, field.name())) } else { Ok(cast) }
+                }
+                Fill::Constant(value) => value.to_array_of_size(rows).map_err(refused),
                 Fill::Null => Ok(new_null_array(field.data_type(), rows)),
             }
         };
@@ -231,6 +259,16 @@ impl Wanted {
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
             .map_err(|e| Error::new(Kind::Internal, "bringing rows into a table's columns").source(e))
     }
+}
+
+fn does_not_fit(file: &Path, column: &str) -> Error {
+    Error::new(
+        Kind::Unsupported,
+        format!(
+            "reading changes: the data file {file} has a column {column} of a type that does not become the table's unchanged"
+        ),
+    )
+    .hint("the table had other types once, or another program wrote the file; begin with the table as it stands: --snapshot")
 }
 
 fn damaged(file: &ChangedFile) -> Error {

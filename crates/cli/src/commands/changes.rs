@@ -25,6 +25,12 @@ const BYTES_A_BATCH: u64 = 128 << 20;
 /// Bytes of lines written at once.
 const WRITE_BYTES: usize = 256 << 10;
 
+/// The bits of a descriptor's flags that say what it is open for, and their value for reading and writing.
+const ACCESS_MODE: u32 = 0o3;
+const READ_AND_WRITE: u32 = 0o2;
+/// Symbolic links followed from one to the next.
+const MAX_LINKS: usize = 40;
+
 /// How a round of reading came out.
 enum Round {
     /// All of it was written.
@@ -57,15 +63,19 @@ pub async fn changes(global: &Global, args: &ChangesArgs) -> Result<u8> {
     };
     let mut reader = engine.changes(dataset, &request).await?;
     if args.follow {
-        return follow(&mut reader, args.commit, at_once(bytes), &stop).await;
+        return follow(&mut reader, args.commit, bytes, &stop).await;
     }
     let mut changes = reader.read().await?;
     let written = match &args.to {
-        Some(file) => write_file(&mut changes, args.format, file, at_once(bytes)).await?,
-        None => write_stdout(&mut changes, args.format, at_once(bytes)).await?,
+        Some(file) => write_file(&mut changes, args.format, file, bytes).await?,
+        None => write_stdout(&mut changes, args.format, bytes).await?,
     };
     if args.commit && matches!(written, Round::Whole) {
         reader.commit(&changes).await?;
+    }
+    // The file tells the token too, where its format can, so nobody need read this line for the consumer to move.
+    if args.to.is_some() && matches!(written, Round::Whole) {
+        output::line(&last_line(&changes))?;
     }
     Ok(0)
 }
@@ -80,6 +90,10 @@ fn check(args: &ChangesArgs) -> Result<()> {
     if args.follow && (args.to.is_some() || args.format != ChangesFormat::Json) {
         return refused("--follow never ends, and a file or an Arrow stream has an end", "follow in lines of JSON on stdout");
     }
+    if args.commit && args.to.is_none() && stdout_was_closed() {
+        return Err(Error::new(Kind::Unavailable, "stdout is closed: nobody would be given what is acknowledged")
+            .hint("to move a consumer without reading: alluvium consumers commit NAME TOKEN"));
+    }
     if args.format == ChangesFormat::Parquet && args.to.is_none() && io::stdout().is_terminal() {
         return refused("a Parquet file is no text for a terminal", "name a file: --to FILE");
     }
@@ -87,10 +101,10 @@ fn check(args: &ChangesArgs) -> Result<()> {
 }
 
 /// Goes on until somebody asks to stop: each round's rows, then its token.
-async fn follow(reader: &mut ChangesReader<'_>, commit: bool, at_once: usize, stop: &Stop) -> Result<u8> {
+async fn follow(reader: &mut ChangesReader<'_>, commit: bool, memory_bytes: u64, stop: &Stop) -> Result<u8> {
     loop {
         let mut changes = reader.read().await?;
-        match write_stdout(&mut changes, ChangesFormat::Json, at_once).await {
+        match write_stdout(&mut changes, ChangesFormat::Json, memory_bytes).await {
             Ok(Round::Whole) => {}
             Ok(Round::Closed) => return Ok(0),
             // What was printed of this round has no token behind it: the next reader is given it again.
@@ -107,11 +121,19 @@ async fn follow(reader: &mut ChangesReader<'_>, commit: bool, at_once: usize, st
     }
 }
 
-async fn write_stdout(changes: &mut Changes, format: ChangesFormat, at_once: usize) -> Result<Round> {
+/// Whether stdout was closed when the program began: the standard library opens the null device in its place, for reading too.
+fn stdout_was_closed() -> bool {
+    let null = fs::read_link("/proc/self/fd/1").is_ok_and(|to| to == Path::new("/dev/null"));
+    let flags = fs::read_to_string("/proc/self/fdinfo/1").unwrap_or_default();
+    let flags = flags.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
+    null && flags.is_some_and(|flags| flags & ACCESS_MODE == READ_AND_WRITE)
+}
+
+async fn write_stdout(changes: &mut Changes, format: ChangesFormat, memory_bytes: u64) -> Result<Round> {
     let written = match format {
-        ChangesFormat::Json => write_lines(changes, io::stdout(), at_once).await?,
-        ChangesFormat::Parquet => write_rows(changes, RowFormat::Parquet, io::stdout()).await?,
-        ChangesFormat::Arrow => write_rows(changes, RowFormat::Arrow, io::stdout()).await?,
+        ChangesFormat::Json => write_lines(changes, io::stdout(), at_once(memory_bytes)).await?,
+        ChangesFormat::Parquet => write_rows(changes, RowFormat::Parquet, io::stdout(), memory_bytes).await?,
+        ChangesFormat::Arrow => write_rows(changes, RowFormat::Arrow, io::stdout(), memory_bytes).await?,
     };
     if matches!(written, Round::Whole) && format == ChangesFormat::Json {
         output::line(&last_line(changes))?;
@@ -123,29 +145,53 @@ fn last_line(changes: &Changes) -> String {
     json!({ "next": changes.token() }).to_string()
 }
 
-/// Writes a file that gets its name whole, or not at all; then the last line.
-async fn write_file(changes: &mut Changes, format: ChangesFormat, file: &Path, at_once: usize) -> Result<Round> {
+/// Writes a file that gets its name whole, or not at all; what is no file, as a pipe, is written to as it is.
+async fn write_file(changes: &mut Changes, format: ChangesFormat, file: &Path, memory_bytes: u64) -> Result<Round> {
     let failed = |e: io::Error| Error::new(Kind::Unavailable, format!("writing {}: {e}", file.display()));
-    let unfinished = Unfinished::beside(file);
-    let to = fs::File::create(&unfinished.path).map_err(failed)?;
+    let file = linked(file).map_err(failed)?;
+    let is_file = fs::metadata(&file).map_or(true, |there| there.is_file());
+    let unfinished = is_file.then(|| Unfinished::beside(&file));
+    let to = match &unfinished {
+        Some(unfinished) => fs::File::create(&unfinished.path),
+        None => fs::OpenOptions::new().write(true).open(&file),
+    };
+    let to = to.map_err(failed)?;
     let handle = to.try_clone().map_err(failed)?;
     let written = match format {
         ChangesFormat::Json => {
             let mut lines = BufWriter::new(to);
-            let written = write_lines(changes, &mut lines, at_once).await?;
-            writeln!(lines, "{}", last_line(changes)).and_then(|()| lines.flush()).map_err(failed)?;
+            let written = write_lines(changes, &mut lines, at_once(memory_bytes)).await?;
+            if matches!(written, Round::Whole) {
+                writeln!(lines, "{}", last_line(changes)).and_then(|()| lines.flush()).map_err(failed)?;
+            }
             written
         }
-        ChangesFormat::Parquet => write_rows(changes, RowFormat::Parquet, to).await?,
-        ChangesFormat::Arrow => write_rows(changes, RowFormat::Arrow, BufWriter::new(to)).await?,
+        ChangesFormat::Parquet => write_rows(changes, RowFormat::Parquet, to, memory_bytes).await?,
+        ChangesFormat::Arrow => write_rows(changes, RowFormat::Arrow, BufWriter::new(to), memory_bytes).await?,
     };
     if matches!(written, Round::Closed) {
         return Ok(written);
     }
-    handle.sync_all().map_err(failed)?;
-    unfinished.rename(file).map_err(failed)?;
-    output::line(&last_line(changes))?;
+    if let Some(unfinished) = unfinished {
+        handle.sync_all().map_err(failed)?;
+        unfinished.rename(&file).map_err(failed)?;
+    }
     Ok(written)
+}
+
+/// Where a path leads that may be a symbolic link, also to what is not there yet.
+fn linked(file: &Path) -> io::Result<PathBuf> {
+    let mut at = file.to_owned();
+    for _ in 0..MAX_LINKS {
+        match fs::read_link(&at) {
+            // One that is absolute takes the place of all.
+            Ok(to) => at = at.parent().unwrap_or(Path::new("")).join(to),
+            // It is none, or nothing is there.
+            Err(e) if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => return Ok(at),
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
 }
 
 /// A file that goes if it is not renamed.
@@ -203,15 +249,15 @@ async fn write_lines(changes: &mut Changes, mut to: impl Write, at_once: usize) 
 fn lines(batch: &RecordBatch) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     let failed = |e: io::Error| Error::new(Kind::Internal, "making lines of rows").source(e);
-    let mut writer = RowWriter::new(RowFormat::Json, batch.schema(), &mut text).map_err(failed)?;
+    let mut writer = RowWriter::new(RowFormat::Json, batch.schema(), &mut text, 0).map_err(failed)?;
     writer.write(batch).map_err(failed)?;
     writer.finish().map_err(failed)?;
     Ok(text)
 }
 
 /// A format with an end, which also carries the token.
-async fn write_rows(changes: &mut Changes, format: RowFormat, to: impl Write + Send) -> Result<Round> {
-    let mut writer = match RowWriter::new(format, with_token(changes), to) {
+async fn write_rows(changes: &mut Changes, format: RowFormat, to: impl Write + Send, memory_bytes: u64) -> Result<Round> {
+    let mut writer = match RowWriter::new(format, with_token(changes), to, memory_bytes) {
         Ok(writer) => writer,
         Err(e) => return written(e),
     };

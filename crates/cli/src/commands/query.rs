@@ -24,11 +24,12 @@ pub async fn query(global: &Global, sql: &str, format: Option<QueryFormat>, memo
     }
     let stop = Stop::default();
     let progress = Arc::new(Progress::new(global.output));
-    let engine = context::reading_engine(global, memory::budget(memory)?, progress, stop.clone())?;
+    let bytes = memory::budget(memory)?;
+    let engine = context::reading_engine(global, bytes, progress, stop.clone())?;
     signals::end_on_signal(&stop);
     let mut rows = engine.query(sql).await?;
     let mut count = 0;
-    let mut writer = match RowWriter::new(format, rows.schema(), io::stdout()) {
+    let mut writer = match RowWriter::new(format, rows.schema(), io::stdout(), bytes) {
         Ok(writer) => writer,
         Err(e) => return written(e),
     };

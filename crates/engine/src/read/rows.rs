@@ -1,6 +1,6 @@
 //! Rows as bytes: a table for people, JSON lines, CSV, one Parquet file or an Arrow IPC stream.
 //!
-//! Rows go out as they come; nothing is held back but what a format needs (a row group of Parquet). The forms of values are in
+//! Rows go out as they come; nothing is held back but what a format needs: a row group of Parquet, which takes a share of the budget. The forms of values are in
 //! `docs/guide/query.md`.
 
 use std::io::{self, Write};
@@ -15,6 +15,8 @@ use parquet::errors::ParquetError;
 use super::lines::push_lines;
 use crate::source::{push_json, push_plain};
 
+/// The part of the budget that a row group of Parquet may take before it is written.
+const ROW_GROUP_SHARE: u64 = 8;
 /// Between columns of a table.
 const GAP: &str = "  ";
 
@@ -38,6 +40,7 @@ pub struct RowWriter<W: Write + Send> {
     schema: SchemaRef,
     to: Encoder<W>,
     text: String,
+    row_group_bytes: u64,
 }
 
 enum Encoder<W: Write + Send> {
@@ -49,12 +52,12 @@ enum Encoder<W: Write + Send> {
 }
 
 impl<W: Write + Send> RowWriter<W> {
-    /// A writer of rows with the columns of `schema`.
+    /// A writer of rows with the columns of `schema`, in a program that may take `memory_bytes`.
     ///
     /// # Errors
     /// What `to` returned; [`io::ErrorKind::InvalidInput`] if two columns have one name, which readers of JSON and Parquet take
     /// for one; [`io::ErrorKind::Other`] if Parquet has no such columns.
-    pub fn new(format: RowFormat, schema: SchemaRef, to: W) -> io::Result<Self> {
+    pub fn new(format: RowFormat, schema: SchemaRef, to: W, memory_bytes: u64) -> io::Result<Self> {
         if matches!(format, RowFormat::Json | RowFormat::Parquet | RowFormat::Arrow)
             && let Some(name) = name_given_twice(&schema)
         {
@@ -69,7 +72,7 @@ impl<W: Write + Send> RowWriter<W> {
             }
             RowFormat::Arrow => Encoder::Arrow(Box::new(StreamWriter::try_new(to, &schema).map_err(io_of_arrow)?)),
         };
-        Ok(Self { schema, to, text: String::new() })
+        Ok(Self { schema, to, text: String::new(), row_group_bytes: memory_bytes / ROW_GROUP_SHARE })
     }
 
     /// Writes rows.
@@ -95,7 +98,11 @@ impl<W: Write + Send> RowWriter<W> {
                 csv(text, rows);
                 to.write_all(text.as_bytes())
             }
-            Encoder::Parquet(writer) => writer.write(rows).map_err(io_of_parquet),
+            Encoder::Parquet(writer) => {
+                writer.write(rows).map_err(io_of_parquet)?;
+                let held = writer.memory_size().max(writer.in_progress_size()) as u64;
+                if held > self.row_group_bytes { writer.flush().map_err(io_of_parquet) } else { Ok(()) }
+            }
             Encoder::Arrow(writer) => writer.write(rows).map_err(io_of_arrow),
         }
     }
@@ -112,7 +119,8 @@ impl<W: Write + Send> RowWriter<W> {
         }
         match self.to {
             Encoder::Table { mut to, .. } | Encoder::Json { mut to } | Encoder::Csv { mut to, .. } => to.flush(),
-            Encoder::Parquet(writer) => writer.into_inner().map_err(io_of_parquet)?.flush(),
+            // `into_inner` would say of a full disk only that there is no inner writer.
+            Encoder::Parquet(mut writer) => writer.finish().map(|_| ()).map_err(io_of_parquet),
             // Ends the stream before it gives back what it wrote to.
             Encoder::Arrow(writer) => writer.into_inner().map_err(io_of_arrow)?.flush(),
         }
@@ -253,4 +261,35 @@ fn push_line<'a>(text: &mut String, cells: impl Iterator<Item = &'a str>, widths
     }
     text.truncate(begin + text[begin..].trim_end_matches(' ').len());
     text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, StringArray};
+    use arrow::datatypes::{Field, Schema};
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+
+    use super::*;
+
+    #[test]
+    fn wide_rows_make_row_groups_within_the_share_of_the_budget() {
+        let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("a", DataType::Utf8, false)]));
+        let mut file = Vec::new();
+        let mut writer = RowWriter::new(RowFormat::Parquet, schema.clone(), &mut file, 8 << 20).unwrap();
+        // 16 batches of 8 rows of 64 KiB: eight megabytes, no two rows the same.
+        for batch in 0..16 {
+            let texts = (0..8).map(|row| format!("{batch}-{row}-").repeat((64 << 10) / 4));
+            let column: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
+            writer.write(&RecordBatch::try_new(schema.clone(), vec![column]).unwrap()).unwrap();
+        }
+        writer.finish().unwrap();
+        let metadata = SerializedFileReader::new(bytes::Bytes::from(file)).unwrap().metadata().clone();
+        let groups: Vec<i64> = metadata.row_groups().iter().map(|g| g.total_byte_size()).collect();
+        assert_eq!(metadata.file_metadata().num_rows(), 128);
+        // A batch of about half a megabyte more than one.
+        assert!(groups.len() > 4 && groups.iter().all(|g| *g < 2 << 20), "{groups:?}");
+    }
 }

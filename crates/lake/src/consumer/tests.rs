@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use alluvium_core::Namespace;
+use alluvium_core::{Namespace, ReadFrom};
 use object_store::memory::InMemory;
 
 use super::*;
@@ -23,7 +23,13 @@ fn consumers() -> ConsumerStore {
 
 /// A token that the consumer `reports` was given when it stood at `record`.
 fn given(kind: ReadKind, next: u64, record: u64) -> Token {
-    Token::new(kind, NextVersion(next), Some(ReadFrom::new("reports", record)), Some(&life()), &edit())
+    given_to(kind, next, record, 1)
+}
+
+/// The same, given to one of several readers.
+fn given_to(kind: ReadKind, next: u64, record: u64, reader: u64) -> Token {
+    let from = ReadFrom::new("reports", record, ReaderId(reader));
+    Token::new(kind, NextVersion(next), Some(from), Some(&life()), &edit())
 }
 
 /// A token that no consumer was given.
@@ -42,8 +48,9 @@ async fn moved(consumers: &ConsumerStore, token: &Token) -> Consumer {
 fn the_golden_file_reads_and_writes_as_it_is() {
     let golden = include_str!("../../tests/golden/consumer-v1.json").trim_end();
     let record: ConsumerRecord = read_versioned(golden.as_bytes(), CONSUMER_FORMAT, "consumer").unwrap();
-    let at = Reached { next: NextVersion(12), set_by: 3, token: Some("0170aa".to_owned()) };
-    assert_eq!((record.partitions.clone(), record.rows.clone(), record.removed), (at, Reached::default(), false));
+    let at = Reached { next: NextVersion(12), set_by: 3, begun: true, token: Some("0170aa".to_owned()) };
+    let beginning = Reached { set_by: 1, ..Reached::default() };
+    assert_eq!((record.partitions.clone(), record.rows.clone(), record.removed), (at, beginning, false));
     assert_eq!((record.consumer.as_str(), &record.dataset, record.writer.as_str()), ("reports", &edit(), "6f1c0a"));
     assert_eq!(serde_json::to_string(&record).unwrap(), golden);
 }
@@ -73,9 +80,40 @@ async fn a_reader_that_read_before_another_one_acknowledged_is_stale() {
     let consumers = consumers();
     consumers.register("reports", &edit(), 1).await.unwrap();
     moved(&consumers, &given(ReadKind::Rows, 5, 1)).await;
+    // Also one that read to the same place.
+    for next in [5, 9] {
+        let late = given_to(ReadKind::Rows, next, 1, 2);
+        assert_eq!(consumers.advance("reports", &edit(), &late, 3).await.unwrap(), Advanced::Stale(NextVersion(5)));
+    }
+    moved(&consumers, &given_to(ReadKind::Rows, 9, 2, 2)).await;
+    // Now the first one is late.
     let late = given(ReadKind::Rows, 9, 1);
-    assert_eq!(consumers.advance("reports", &edit(), &late, 3).await.unwrap(), Advanced::Stale(NextVersion(5)));
-    moved(&consumers, &given(ReadKind::Rows, 9, 2)).await;
+    assert_eq!(consumers.advance("reports", &edit(), &late, 3).await.unwrap(), Advanced::Stale(NextVersion(9)));
+}
+
+#[tokio::test]
+async fn one_reader_acknowledges_one_token_after_the_other_of_those_it_read_from_one_record() {
+    let consumers = consumers();
+    consumers.register("reports", &edit(), 1).await.unwrap();
+    for next in [5, 6, 6, 9] {
+        let token = given(ReadKind::Rows, next, 1);
+        let advanced = consumers.advance("reports", &edit(), &token, 3).await.unwrap();
+        assert!(matches!(advanced, Advanced::Moved(_) | Advanced::AlreadyThere(_)), "{advanced:?}");
+    }
+    assert_eq!(consumers.find("reports", &edit()).await.unwrap().unwrap().reached(ReadKind::Rows).next, NextVersion(9));
+}
+
+#[tokio::test]
+async fn a_reading_begins_once_and_keeps_tokens_good_and_a_reset_begins_it_anew() {
+    let consumers = consumers();
+    assert_eq!(consumers.begin("reports", &edit(), ReadKind::Rows, 1).await.unwrap(), Begun::Unknown);
+    consumers.register("reports", &edit(), 1).await.unwrap();
+    assert_eq!(consumers.begin("reports", &edit(), ReadKind::Rows, 2).await.unwrap(), Begun::Now);
+    assert_eq!(consumers.begin("reports", &edit(), ReadKind::Rows, 2).await.unwrap(), Begun::Before);
+    assert_eq!(consumers.begin("reports", &edit(), ReadKind::Partitions, 2).await.unwrap(), Begun::Now);
+    moved(&consumers, &given(ReadKind::Rows, 5, 1)).await;
+    assert!(consumers.reset("reports", 3).await.unwrap());
+    assert_eq!(consumers.begin("reports", &edit(), ReadKind::Rows, 4).await.unwrap(), Begun::Now);
 }
 
 #[tokio::test]
@@ -92,7 +130,8 @@ async fn the_same_token_again_changes_nothing_and_an_older_one_is_refused() {
 async fn a_token_that_another_consumer_was_given_starts_this_one_there() {
     let consumers = consumers();
     consumers.register("reports", &edit(), 1).await.unwrap();
-    let of_another = Token::new(ReadKind::Rows, NextVersion(8), Some(ReadFrom::new("audit", 1)), Some(&life()), &edit());
+    let of_another =
+        Token::new(ReadKind::Rows, NextVersion(8), Some(ReadFrom::new("audit", 1, ReaderId(1))), Some(&life()), &edit());
     moved(&consumers, &bare(5)).await;
     assert_eq!(moved(&consumers, &of_another).await.reached(ReadKind::Rows).next, NextVersion(8));
 }
@@ -119,6 +158,12 @@ async fn a_removed_consumer_is_gone_and_its_name_starts_anew_without_reusing_a_n
     assert_eq!(consumers.list().await.unwrap(), []);
     assert_eq!(consumers.advance("reports", &edit(), &bare(5), 3).await.unwrap(), Advanced::Unknown);
     assert_eq!(consumers.register("reports", &edit(), 4).await.unwrap().number, 3);
+    // What the removed one was given is not this one's.
+    for kind in [ReadKind::Rows, ReadKind::Partitions] {
+        let before = consumers.advance("reports", &edit(), &given(kind, 5, 1), 5).await.unwrap();
+        assert_eq!(before, Advanced::Stale(NextVersion(0)));
+        moved(&consumers, &given(kind, 5, 3)).await;
+    }
 }
 
 #[tokio::test]
@@ -157,6 +202,15 @@ async fn records_of_a_former_life_of_the_namespace_do_not_count() {
     let now = ConsumerStore::new(&store, &names, &life());
     assert_eq!(now.find("reports", &edit()).await.unwrap(), None);
     assert_eq!(now.register("reports", &edit(), 2).await.unwrap().number, 2);
+}
+
+#[tokio::test]
+async fn a_directory_whose_name_is_none_is_not_listed() {
+    let consumers = consumers();
+    let first = consumers.register("reports", &edit(), 1).await.unwrap();
+    let stray = Path::from(consumers.resolver.consumers_dir()).join("no name").join("edit").join(format!("{:020}.json", 1));
+    assert_eq!(consumers.store.put_new(&stray, Bytes::from_static(b"{}")).await.unwrap(), PutNew::Created);
+    assert_eq!(consumers.list().await.unwrap(), [first]);
 }
 
 #[tokio::test]

@@ -77,6 +77,10 @@ pub struct Standing {
     pub version: u64,
     /// The columns, partition columns included.
     pub schema: SchemaRef,
+    /// Those of them that files are partitioned by.
+    pub partition_columns: Vec<String>,
+    /// The id in the table's metadata.
+    pub table_id: String,
 }
 
 #[derive(Deserialize)]
@@ -123,7 +127,13 @@ impl DeltaLog {
             )
             .hint("changes can be read of tables without it; read the table itself with another reader"));
         }
-        Ok(Some(Standing { version: snapshot.version(), schema: snapshot.arrow_schema() }))
+        let metadata = snapshot.metadata();
+        Ok(Some(Standing {
+            version: snapshot.version(),
+            schema: snapshot.arrow_schema(),
+            partition_columns: metadata.partition_columns().to_vec(),
+            table_id: metadata.id().to_owned(),
+        }))
     }
 
     /// The versions from `first` on whose entries are in the log now, ascending, by a fresh listing.
@@ -140,18 +150,9 @@ impl DeltaLog {
     /// [`Kind::Corrupt`] if the entry cannot be read, [`Kind::Unsupported`] if it names files outside the table.
     pub async fn version_changes(&self, version: u64) -> Result<Option<VersionChanges>> {
         let Some(bytes) = self.read_entry(version).await? else { return Ok(None) };
-        let corrupt = |e: serde_json::Error| {
-            Error::new(
-                Kind::Corrupt,
-                format!("reading version {version} of table {}: the log entry is not what Delta writes", self.root()),
-            )
-            .hint("restore that file of _delta_log from a backup")
-            .source(e)
-        };
         let mut changes = VersionChanges { version, ..VersionChanges::default() };
         let (mut told_ms, mut written_ms) = (None, 0);
-        for line in bytes.split(|b| *b == b'\n').filter(|l| !l.iter().all(u8::is_ascii_whitespace)) {
-            let line: Line = serde_json::from_slice(line).map_err(corrupt)?;
+        for line in self.lines(version, &bytes)? {
             if let Some(info) = line.commit_info {
                 told_ms = info.in_commit_timestamp.or(info.timestamp).or(told_ms);
             }
@@ -171,6 +172,45 @@ impl DeltaLog {
         }
         changes.committed_at_ms = told_ms.unwrap_or(written_ms);
         Ok(Some(changes))
+    }
+
+    /// The same changes, with the values of `columns`, by which the table is partitioned, of files that went: a log need not repeat
+    /// them, and then they are those with which the file came.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] if the log does not tell any more, otherwise as [`DeltaLog::version_changes`].
+    pub async fn with_partition_values(&self, mut changes: VersionChanges, columns: &[String]) -> Result<VersionChanges> {
+        let lacks = |file: &ChangedFile| columns.iter().any(|c| !file.partition_values.contains_key(c));
+        let mut lacking: HashMap<String, &mut ChangedFile> =
+            changes.removes.iter_mut().filter(|f| lacks(f)).map(|f| (f.name.clone(), f)).collect();
+        for version in (0..=changes.version).rev() {
+            if lacking.is_empty() {
+                break;
+            }
+            let Some(bytes) = self.read_entry(version).await? else { break };
+            for add in self.lines(version, &bytes)?.into_iter().filter_map(|line| line.add) {
+                let known = self.added(add)?;
+                // A file that stays has its values in the same entry.
+                if !lacks(&known)
+                    && let Some(file) = lacking.remove(&known.name)
+                {
+                    file.partition_values = known.partition_values;
+                }
+            }
+        }
+        if lacking.is_empty() {
+            return Ok(changes);
+        }
+        Err(Error::new(
+            Kind::Unsupported,
+            format!(
+                "changes of table {}: version {} removes a file without saying which partition it was of, and the log no longer \
+                 tells how it came",
+                self.root(),
+                changes.version
+            ),
+        )
+        .hint("another program wrote it; begin with the table as it stands: --snapshot"))
     }
 
     /// The files of `version`, oldest first.
@@ -219,6 +259,19 @@ impl DeltaLog {
             }
         }
         Ok(None)
+    }
+
+    fn lines(&self, version: u64, entry: &[u8]) -> Result<Vec<Line>> {
+        let corrupt = |e: serde_json::Error| {
+            Error::new(
+                Kind::Corrupt,
+                format!("reading version {version} of table {}: the log entry is not what Delta writes", self.root()),
+            )
+            .hint("restore that file of _delta_log from a backup")
+            .source(e)
+        };
+        let lines = entry.split(|b| *b == b'\n').filter(|l| !l.iter().all(u8::is_ascii_whitespace));
+        lines.map(|line| serde_json::from_slice(line).map_err(corrupt)).collect()
     }
 
     fn added(&self, add: Add) -> Result<ChangedFile> {

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use super::{Tiny, objects};
 
+mod others;
+
 /// A line of input.
 fn edit(id: i64, org: &str) -> String {
     format!("{{\"id\":{id},\"orgId\":\"{org}\",\"at\":\"2026-01-02T03:04:05Z\"}}\n")
@@ -36,6 +38,14 @@ impl Tiny {
         let mut rows = objects(&said.stdout);
         let last = rows.pop().unwrap();
         Given { rows, next: last["next"].as_str().unwrap().to_owned() }
+    }
+
+    /// As a vacuum writes it: versions before that one are not kept.
+    fn floor(&self, table: &str, kept_from: u64) {
+        let floor = self.path(&format!("lake/default/_alluvium/floors/{table}"));
+        fs::create_dir_all(&floor).unwrap();
+        let record = json!({ "format": 1, "kept_from": kept_from, "written_at_ms": 0 });
+        fs::write(floor.join("00000000000000000001.json"), record.to_string()).unwrap();
     }
 
     /// Runs a command that must end with `code`, and says why.
@@ -142,6 +152,50 @@ fn two_readers_with_one_name_do_not_both_advance_it() {
 }
 
 #[test]
+fn two_readers_that_read_to_the_same_place_are_told_apart() {
+    let tiny = Tiny::with_edits();
+    let [one, other] = [(), ()].map(|()| tiny.changes(&["--rows", "--consumer", "copy"]));
+    assert_eq!(one.rows, other.rows);
+    assert_eq!(tiny.run(&["consumers", "commit", "copy", &one.next]).code, 0);
+    let why = tiny.refused(4, &["consumers", "commit", "copy", &other.next]);
+    assert!(why.contains("another reader"), "{why}");
+    // Reading on does not make the late one an early one, and the first one goes on.
+    tiny.ingest("edit", "b.json", &edit(7, "a"));
+    let [one, other] = [one, other].map(|g| tiny.changes(&["--rows", "--consumer", "copy", "--since", &g.next]));
+    assert_eq!((one.ids(), other.ids()), (vec![7], vec![7]));
+    tiny.refused(4, &["consumers", "commit", "copy", &other.next]);
+    assert_eq!(tiny.run(&["consumers", "commit", "copy", &one.next]).code, 0);
+}
+
+#[test]
+fn a_token_of_a_removed_consumer_is_none_of_a_new_one_with_its_name() {
+    let tiny = Tiny::with_edits();
+    let before = tiny.changes(&["--rows", "--consumer", "copy"]);
+    assert_eq!(tiny.run(&["consumers", "remove", "copy"]).code, 0);
+    let now = tiny.changes(&["--rows", "--consumer", "copy"]);
+    tiny.refused(4, &["consumers", "commit", "copy", &before.next]);
+    assert_eq!(tiny.run(&["consumers", "commit", "copy", &now.next]).code, 0);
+}
+
+#[test]
+fn a_consumer_that_has_begun_is_never_given_what_stands_unasked() {
+    let tiny = Tiny::with_edits();
+    // Given, and perhaps used, but not acknowledged.
+    assert_eq!(tiny.changes(&["--rows", "--consumer", "copy"]).rows.len(), 3);
+    tiny.ingest("edit", "b.json", &edit(7, "a"));
+    tiny.floor("edit", 2);
+    let why = tiny.refused(3, &["changes", "edit", "--rows", "--consumer", "copy"]);
+    assert!(why.contains("alluvium consumers reset copy"), "{why}");
+    assert!(tiny.run(&["consumers", "list"]).stdout.contains("must start over"));
+    assert_eq!(tiny.changes(&["--rows", "--consumer", "copy", "--snapshot"]).rows.len(), 4);
+    // A new one is, once.
+    assert_eq!(tiny.changes(&["--rows", "--consumer", "new"]).rows.len(), 4);
+    tiny.refused(3, &["changes", "edit", "--rows", "--consumer", "new"]);
+    assert_eq!(tiny.run(&["consumers", "reset", "new"]).code, 0);
+    assert_eq!(tiny.changes(&["--rows", "--consumer", "new"]).rows.len(), 4);
+}
+
+#[test]
 fn tokens_that_are_none_or_of_another_place_are_refused() {
     let tiny = Tiny::with_edits();
     let (rows, partitions) = (tiny.changes(&["--rows"]).next, tiny.changes(&[]).next);
@@ -197,10 +251,7 @@ fn behind_what_is_kept_is_refused_before_the_first_row_and_a_new_reader_is_given
     for id in [7, 8] {
         tiny.ingest("edit", &format!("{id}.json"), &edit(id, "a"));
     }
-    // As a vacuum writes it: versions before 3 are not kept.
-    let floor = tiny.path("lake/default/_alluvium/floors/edit");
-    fs::create_dir_all(&floor).unwrap();
-    fs::write(floor.join("00000000000000000001.json"), r#"{"format":1,"kept_from":3,"written_at_ms":0}"#).unwrap();
+    tiny.floor("edit", 3);
     let why = tiny.refused(3, &["changes", "edit", "--rows", "--consumer", "copy"]);
     assert!(why.contains("alluvium consumers reset copy"), "{why}");
     assert!(tiny.run(&["consumers", "list"]).stdout.contains("must start over"));
@@ -238,6 +289,56 @@ fn a_file_is_written_whole_or_not_at_all() {
 }
 
 #[test]
+fn a_consumer_moves_when_a_file_has_its_name_and_not_when_stdout_is_closed() {
+    let tiny = Tiny::with_edits();
+    let args = ["changes", "edit", "--rows", "--consumer", "copy", "--commit"];
+    let changes = tiny.command(&args);
+    let mut closed = Command::new("sh");
+    closed.args(["-c", r#"exec "$@" >&-"#, "sh"]).arg(changes.get_program()).args(changes.get_args());
+    assert_eq!(closed.stdin(Stdio::null()).output().unwrap().status.code(), Some(6));
+    let nobody_reads = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        writer
+    };
+    assert!(tiny.command(&args).stdout(nobody_reads()).status().unwrap().success());
+    assert_eq!(tiny.changes(&["--rows", "--consumer", "copy"]).rows.len(), 3);
+    let file = tiny.path("out");
+    let to_file = tiny.command(&args).args(["--to", file.to_str().unwrap()]).stdout(nobody_reads()).status().unwrap();
+    assert!(to_file.success() && file.exists());
+    assert!(tiny.changes(&["--rows", "--consumer", "copy"]).rows.is_empty());
+}
+
+#[test]
+fn what_is_no_regular_file_is_written_to_and_links_are_followed() {
+    let tiny = Tiny::with_edits();
+    let to = |path: &str| tiny.run(&["changes", "edit", "--rows", "--to", path]);
+    assert_eq!(to("/dev/null").code, 0);
+    assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    let (link, target) = (tiny.path("link"), tiny.path("target"));
+    std::os::unix::fs::symlink("target", &link).unwrap();
+    // Nothing is there yet; then there is.
+    for _ in 0..2 {
+        assert_eq!(to(link.to_str().unwrap()).code, 0);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&target).unwrap().lines().count(), 4);
+    }
+}
+
+#[test]
+fn a_full_disk_is_unavailable_in_every_format() {
+    let tiny = Tiny::with_edits();
+    if !std::path::Path::new("/dev/full").exists() {
+        eprintln!("skipped: a full disk, because there is no /dev/full");
+        return;
+    }
+    for format in ["json", "parquet", "arrow"] {
+        let why = tiny.refused(6, &["changes", "edit", "--rows", "--format", format, "--to", "/dev/full"]);
+        assert!(why.contains("writing"), "{format}: {why}");
+    }
+}
+
+#[test]
 fn following_prints_what_comes_acknowledges_it_and_ends_cleanly_on_a_signal() {
     let tiny = Tiny::with_edits();
     let mut child = tiny
@@ -258,6 +359,10 @@ fn following_prints_what_comes_acknowledges_it_and_ends_cleanly_on_a_signal() {
     tiny.ingest("edit", "b.json", &edit(7, "a"));
     let more = round();
     assert!(more.len() == 2 && more[0].starts_with("{\"id\":7,"), "{more:?}");
+    // And again: each token of the one reader is good.
+    tiny.ingest("edit", "c.json", &edit(8, "a"));
+    let more = round();
+    assert!(more.len() == 2 && more[0].starts_with("{\"id\":8,"), "{more:?}");
     // Acknowledged soon after its line.
     let deadline = Instant::now() + Duration::from_secs(20);
     while !tiny.changes(&["--rows", "--consumer", "copy"]).rows.is_empty() {
@@ -268,141 +373,45 @@ fn following_prints_what_comes_acknowledges_it_and_ends_cleanly_on_a_signal() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// The rows of each version, from what a writer printed.
-fn versions_in(stdout: Vec<u8>) -> Vec<Vec<Value>> {
-    let versions = objects(&String::from_utf8(stdout).unwrap());
-    versions.iter().map(|v| v["rows"].as_array().unwrap().clone()).collect()
+#[test]
+fn following_ends_when_the_namespace_was_deleted_and_made_again() {
+    let tiny = Tiny::with_edits();
+    let mut child = tiny.command(&["changes", "edit", "--rows", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    while !lines.next().unwrap().starts_with("{\"next\"") {}
+    assert_eq!(tiny.run(&["namespace", "delete", "default", "--yes"]).code, 0);
+    tiny.ingest("edit", "b.json", &edit(7, "a"));
+    tiny.ingest("edit", "c.json", &edit(8, "a"));
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    // Nothing of the new life was given.
+    assert_eq!(lines.next(), None);
 }
 
-/// Lets deltalake change the table of `edit`; the rows of each version as it sees them. `None`, said so, where there is no Python.
-fn changed_by_deltalake(tiny: &Tiny, operations: &[&str]) -> Option<Vec<Vec<Value>>> {
-    let Some(python) = std::env::var_os("ALLUVIUM_TEST_PYTHON") else {
-        eprintln!("skipped: another writer, because ALLUVIUM_TEST_PYTHON is not set (.ci/run sets it)");
-        return None;
-    };
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask/python/foreign_writes.py");
-    let output = Command::new(python).arg(script).arg(tiny.path("lake/default/edit")).args(operations).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(versions_in(output.stdout))
-}
-
-/// Lets Spark do so.
-fn changed_by_spark(tiny: &Tiny, operations: &[&str]) -> Option<Vec<Vec<Value>>> {
-    let (python, jars) = crate::spark::spark()?;
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask/python/spark_write.py");
-    let table = tiny.path("lake/default/edit");
-    let output = Command::new(python).arg(script).arg(jars).arg(table).args(operations).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(versions_in(output.stdout))
-}
-
-/// Applies changes to nothing, version by version, and compares with what deltalake sees in each.
-fn assert_changes_make_versions(rows: &[Value], versions: &[Vec<Value>]) {
-    let mut stands: Vec<Value> = Vec::new();
-    let mut rows = rows.iter().peekable();
-    for (version, expected) in versions.iter().enumerate() {
-        let mut preimage: Option<Value> = None;
-        while let Some(row) = rows.next_if(|r| r["_commit_version"] == json!(version)) {
-            let value = json!([row["id"], row["orgId"], row["isRobot"], row["_offset"]]);
-            let change = row["_change_type"].as_str().unwrap();
-            let identity = json!([row["_source"], row["_offset"]]);
-            match preimage.take() {
-                Some(before) => assert_eq!((change, &before), ("update_postimage", &identity)),
-                None => assert_ne!(change, "update_postimage"),
-            }
-            if change == "update_preimage" {
-                preimage = Some(identity);
-            }
-            if change == "insert" || change == "update_postimage" {
-                stands.push(value);
-            } else {
-                let at =
-                    stands.iter().position(|s| *s == value).unwrap_or_else(|| panic!("{change} of what is not there: {row}"));
-                stands.swap_remove(at);
-            }
-        }
-        assert_eq!(preimage, None);
-        let text = |rows: &[Value]| {
-            let mut text: Vec<String> = rows.iter().map(Value::to_string).collect();
-            text.sort();
-            text
-        };
-        assert_eq!(text(&stands), text(expected), "version {version}");
+#[test]
+fn a_reader_of_a_table_that_was_made_anew_must_start_over() {
+    let tiny = Tiny::with_edits();
+    let given = tiny.changes(&["--rows", "--consumer", "copy", "--commit"]);
+    tiny.ingest("edit", "b.json", &edit(7, "a"));
+    let first = tiny.path("lake/default/edit/_delta_log/00000000000000000000.json");
+    let id = actions_of(&tiny, 0, "metaData")[0]["id"].as_str().unwrap().to_owned();
+    let text = fs::read_to_string(&first).unwrap();
+    fs::write(&first, text.replace(&id, "5fba94ed-9794-4965-ba6e-6ee3c0d22af9")).unwrap();
+    for from in [["--consumer", "copy"], ["--since", &given.next]] {
+        let why = tiny.refused(3, &["changes", "edit", "--rows", from[0], from[1]]);
+        assert!(why.contains("made anew"), "{why}");
     }
-    assert_eq!(rows.next(), None);
+    assert_eq!(tiny.run(&["consumers", "reset", "copy"]).code, 0);
+    assert_eq!(tiny.changes(&["--rows", "--consumer", "copy"]).rows.len(), 4);
 }
 
-fn with_twenty() -> Tiny {
-    let tiny = Tiny::new();
-    for half in 0..2 {
-        let lines: String = (half * 10..half * 10 + 10).map(|id| edit(id, if id % 3 == 0 { "a" } else { "b" })).collect();
-        tiny.ingest("edit", &format!("{half}.json"), &lines);
-    }
-    tiny
+/// An entry in the log of `edit`, as another program writes it.
+fn write_entry(tiny: &Tiny, version: u64, actions: &[Value]) {
+    let lines: Vec<String> = actions.iter().map(Value::to_string).collect();
+    fs::write(tiny.path(&format!("lake/default/edit/_delta_log/{version:020}.json")), lines.join("\n")).unwrap();
 }
 
-#[test]
-fn what_another_program_updates_deletes_and_rewrites_is_told_exactly() {
-    let tiny = with_twenty();
-    let all = ["update", "delete", "append", "optimize", "update", "overwrite", "delete"];
-    let Some(versions) = changed_by_deltalake(&tiny, &all) else { return };
-    let given = tiny.changes(&["--rows"]);
-    assert_changes_make_versions(&given.rows, &versions);
-    let kinds = |version: i64| {
-        let of: Vec<&str> =
-            given.rows.iter().filter(|r| r["_commit_version"] == version).map(|r| r["_change_type"].as_str().unwrap()).collect();
-        ["insert", "update_preimage", "update_postimage", "delete"].map(|k| of.iter().filter(|t| **t == k).count())
-    };
-    // By hand: ten odd ids; then 3, 8, 13 and 18; then two rows once more; then files put together.
-    assert_eq!([kinds(3), kinds(4), kinds(5), kinds(6)], [[0, 10, 10, 0], [0, 0, 0, 4], [2, 0, 0, 0], [0, 0, 0, 0]]);
-    // Told in steps, it is the same.
-    let mut stepwise = Vec::new();
-    tiny.changes(&["--rows", "--consumer", "copy"]);
-    let first = tiny.changes(&["--rows", "--consumer", "copy", "--commit"]);
-    stepwise.extend(first.rows);
-    assert_eq!(stepwise, given.rows);
-}
-
-#[test]
-fn a_change_data_feed_that_another_program_wrote_is_used() {
-    let tiny = with_twenty();
-    let Some(versions) = changed_by_deltalake(&tiny, &["feed", "update", "delete"]) else { return };
-    let fed = fs::read_dir(tiny.path("lake/default/edit/_change_data")).unwrap().count();
-    assert!(fed > 0, "no feed was written: the test would show nothing");
-    assert_changes_make_versions(&tiny.changes(&["--rows"]).rows, &versions);
-}
-
-#[test]
-fn what_spark_updates_merges_marks_restores_and_feeds_is_told_exactly() {
-    let tiny = with_twenty();
-    // Rewrites first; then deletion vectors, and rows restored from them; then a feed.
-    let all = ["update", "merge", "optimize", "vectors", "delete", "update", "restore", "feed", "merge"];
-    let Some(versions) = changed_by_spark(&tiny, &all) else { return };
-    let marked = fs::read_dir(tiny.path("lake/default/edit")).unwrap();
-    let vectors = marked.filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with("deletion_vector")).count();
-    assert!(vectors > 0, "no deletion vector was written: the test would show less");
-    assert!(tiny.path("lake/default/edit/_change_data").exists());
-    assert_changes_make_versions(&tiny.changes(&["--rows"]).rows, &versions);
-    // What stands is the same, deletion vectors heeded.
-    let stands = tiny.changes(&["--rows", "--snapshot"]).rows.len();
-    assert_eq!(stands, versions.last().unwrap().len());
-}
-
-#[test]
-fn a_rewrite_that_cannot_be_compared_within_the_memory_is_refused_by_its_version() {
-    let tiny = Tiny::new();
-    let long = "x".repeat(4000);
-    let line = |id: usize| format!("{{\"id\":{id},\"orgId\":\"a\",\"at\":\"2026-01-02\",\"more\":\"{long}\"}}\n");
-    tiny.ingest("edit", "a.json", &(0..10_000).map(line).collect::<String>());
-    if changed_by_deltalake(&tiny, &["update"]).is_none() {
-        return;
-    }
-    // Half of the rows, before and after, are more than half of 64 MiB.
-    let file = tiny.path("out");
-    let why = tiny.refused(7, &["changes", "edit", "--rows", "--memory", "64MiB", "--to", file.to_str().unwrap()]);
-    assert!(why.contains("version 2 ") && why.contains("--memory"), "{why}");
-    assert!(!file.exists());
-    let given = tiny.changes(&["--rows", "--snapshot", "--memory", "64MiB"]);
-    assert_eq!(given.rows.len(), 10_000);
-    assert!(tiny.changes(&["--rows", "--since", &given.next]).rows.is_empty());
+/// The actions of a version of `edit` that are of that kind.
+fn actions_of(tiny: &Tiny, version: u64, kind: &str) -> Vec<Value> {
+    let text = fs::read_to_string(tiny.path(&format!("lake/default/edit/_delta_log/{version:020}.json"))).unwrap();
+    objects(&text).into_iter().filter_map(|line| line.get(kind).cloned()).collect()
 }

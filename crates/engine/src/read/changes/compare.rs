@@ -61,7 +61,7 @@ pub(super) async fn compare(source: &Source, gone: &[Part], came: &[Part], commi
 
 /// Refuses, before anything is read, what cannot fit by what the log says.
 pub(super) fn check_size<'a>(source: &Source, parts: impl Iterator<Item = &'a Part>, commit: CommitTold) -> Result<()> {
-    let most = parts.filter_map(Part::row_count).max().unwrap_or(0);
+    let most = parts.filter_map(|part| part.row_count).max().unwrap_or(0);
     refuse_beyond(source, most.saturating_mul(BYTES_A_HASH), commit)
 }
 

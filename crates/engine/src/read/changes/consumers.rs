@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use alluvium_core::{Dataset, DatasetName, Error, Kind, NextVersion, ReadKind, Result, TableName, Token};
-use alluvium_lake::{Advanced, ConsumerStore, Floor};
+use alluvium_lake::{Advanced, ConsumerStore, Floor, Reached};
 
 use super::{no_consumer, table_read};
 use crate::engine::Engine;
@@ -65,7 +65,7 @@ impl Engine {
         let mut consumers = Vec::new();
         for consumer in store.list().await? {
             let dataset = self.project.dataset(&consumer.record.dataset.0);
-            let at = |kind: ReadKind, kept: Option<Kept>| position(consumer.reached(kind).next, kept);
+            let at = |kind: ReadKind, kept: Option<Kept>| position(consumer.reached(kind), kept);
             let (mut partitions, mut rows) = (None, None);
             if let Some(dataset) = dataset {
                 for (kind, to) in [(ReadKind::Partitions, &mut partitions), (ReadKind::Rows, &mut rows)] {
@@ -151,12 +151,13 @@ impl Engine {
     }
 }
 
-fn position(next: NextVersion, table: Option<Kept>) -> PositionStatus {
+fn position(reached: &Reached, table: Option<Kept>) -> PositionStatus {
+    let next = reached.next;
     PositionStatus {
         next,
         lag_versions: table.map(|t| t.next.saturating_sub(next.0)),
-        // At the beginning, the rows that stand are as good as their history.
-        kept: table.is_none_or(|t| next.0 == 0 || (next.0 >= t.from && next.0 <= t.next)),
+        // To a reader that was given nothing, the rows that stand are as good as their history.
+        kept: table.is_none_or(|t| !reached.begun || (next.0 >= t.from && next.0 <= t.next)),
     }
 }
 
@@ -167,12 +168,14 @@ mod tests {
     #[test]
     fn lag_counts_versions_and_what_is_not_kept_is_told() {
         let kept = Some(Kept { next: 10, from: 4 });
-        let at = |next| position(NextVersion(next), kept);
+        let reached = |next, begun| Reached { next: NextVersion(next), begun, ..Reached::default() };
+        let at = |next| position(&reached(next, true), kept);
         assert_eq!((at(10).lag_versions, at(10).kept), (Some(0), true));
         assert_eq!((at(4).lag_versions, at(4).kept), (Some(6), true));
         assert!(!at(3).kept);
-        assert!(at(0).kept);
+        assert!(!at(0).kept);
+        assert!(position(&reached(0, false), kept).kept);
         assert!(!at(11).kept);
-        assert_eq!(position(NextVersion(3), None).lag_versions, None);
+        assert_eq!(position(&reached(3, true), None).lag_versions, None);
     }
 }

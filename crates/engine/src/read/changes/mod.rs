@@ -6,7 +6,8 @@
 //! rows are printed.
 //!
 //! A reader at the beginning is given the table's whole history while it is kept; once it is not, the rows that stand, as inserts of
-//! the newest version: what it ends up with is the same. A reader that has got something already cannot be helped so, and is refused.
+//! the newest version: what it ends up with is the same. A reader that may have got something already cannot be helped so, and is
+//! refused. A named one is noted down as begun before its first row.
 
 mod compare;
 mod consumers;
@@ -20,9 +21,10 @@ mod tests;
 use std::time::Duration;
 
 use alluvium_core::{
-    Dataset, DatasetName, Error, Incarnation, Kind, NextVersion, ReadFrom, ReadKind, Result, TableName, TableSpec, Token,
+    Dataset, DatasetName, Error, Incarnation, Kind, NextVersion, ReadFrom, ReadKind, ReaderId, Result, TableMark, TableName,
+    TableSpec, Token,
 };
-use alluvium_lake::{Advanced, ChangedFile, ConsumerStore, DeltaLog, Floor, arrow_schema};
+use alluvium_lake::{Advanced, Begun, ChangedFile, ConsumerStore, DeltaLog, Floor, arrow_schema};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
@@ -33,6 +35,8 @@ use crate::engine::{Engine, Stop};
 
 /// How often a reader that waits looks for more.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// After so many looks without more, a reader that waits looks whether it still waits for the same table.
+const LOOKS_A_LIFE: u64 = 20;
 /// A wait that only a stop ends.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 /// Files looked for at a time, before anything is read.
@@ -60,14 +64,21 @@ pub struct ChangesReader<'a> {
     log: DeltaLog,
     incarnation: Option<Incarnation>,
     consumer: Option<Reader>,
+    /// What its tokens say of where they were read.
+    read_from: Option<ReadFrom>,
+    /// The table that it has read of.
+    of_table: Option<TableMark>,
     at: NextVersion,
     snapshot: bool,
 }
 
-/// Under which name is read, and the number of the consumer's record that was read.
+/// Under which name is read.
 struct Reader {
     name: String,
+    /// The number of the consumer's record that was read.
     record: u64,
+    /// Whether somebody, this reader too, was given something under this name since it was at the beginning.
+    begun: bool,
     store: ConsumerStore,
 }
 
@@ -131,18 +142,25 @@ impl Engine {
             Some(text) => {
                 let token = Token::parse(text)?;
                 check_token(&token, incarnation.as_ref(), dataset, request.kind)?;
-                Some(token.next)
+                Some(token)
             }
             None => None,
         };
-        let (consumer, at) = match (request.consumer, &incarnation) {
+        let went_on = since.as_ref().and_then(|token| token.read_from);
+        let (consumer, read_from, acknowledged, at) = match (request.consumer, &incarnation) {
             (Some(name), Some(incarnation)) => {
                 let store = ConsumerStore::new(&self.store, &self.resolver, incarnation);
                 let there = store.register(name, &dataset.name, self.clock.now_ms()).await?;
-                let at = there.reached(request.kind).next;
-                (Some(Reader { name: name.to_owned(), record: there.number, store }), at)
+                let reached = there.reached(request.kind);
+                // Who goes on with a token of this consumer is the reader that was given it, wherever the consumer went since.
+                let read_from = went_on
+                    .filter(|from| from.is_of(name))
+                    .unwrap_or_else(|| ReadFrom::new(name, there.number, self.fresh_reader()));
+                let (begun, at) = (reached.begun, reached.next);
+                let acknowledged = reached.acknowledged();
+                (Some(Reader { name: name.to_owned(), record: there.number, begun, store }), Some(read_from), acknowledged, at)
             }
-            _ => (None, NextVersion(0)),
+            _ => (None, went_on, None, NextVersion(0)),
         };
         let table = table_read(request.kind, dataset);
         Ok(ChangesReader {
@@ -153,9 +171,16 @@ impl Engine {
             table,
             incarnation,
             consumer,
-            at: since.unwrap_or(at),
+            read_from,
+            of_table: since.or(acknowledged).and_then(|token| token.table),
+            at: since.map_or(at, |token| token.next),
             snapshot: request.snapshot,
         })
+    }
+
+    fn fresh_reader(&self) -> ReaderId {
+        let (high, low) = self.store.machine().fresh_id().as_u64_pair();
+        ReaderId(high ^ low)
     }
 }
 
@@ -189,35 +214,73 @@ impl ChangesReader<'_> {
     /// What came since: everything up to the table's newest version. The reader stays where it is until it is told to go on.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if something of it is no longer kept, [`Kind::Unsupported`] for tables and commits that changes cannot be
+    /// [`Kind::NotFound`] if something of it is no longer kept, or the consumer was removed meanwhile, [`Kind::Unsupported`] for tables and commits that changes cannot be
     /// read of, [`Kind::Corrupt`] and [`Kind::Unavailable`] as for any read. Nothing was given then.
-    pub async fn read(&self) -> Result<Changes> {
-        let Some(standing) = self.log.standing().await? else {
+    pub async fn read(&mut self) -> Result<Changes> {
+        let standing = self.log.standing().await?;
+        // After the listing: what was found is of this life, or of none.
+        self.check_life().await?;
+        let Some(standing) = standing else {
             if self.at.0 > 0 {
                 return Err(self.gone("the table is gone"));
             }
             return self.nothing(&self.declared_schema(), self.at);
         };
+        let table = TableMark::new(&standing.table_id);
+        if !self.snapshot && self.at.0 > 0 && self.of_table.is_some_and(|t| t != table) {
+            return Err(self.gone("the table was removed and made anew"));
+        }
+        self.of_table = Some(table);
         let next = NextVersion(standing.version + 1);
         if self.at > next {
             return Err(self.gone("the table was set back to an older version"));
         }
         let telling = Telling::new(self.kind, &standing.schema, &self.dataset)?;
         let schema = telling.schema();
-        let source =
-            Source::new(self.log.clone(), self.table.clone(), standing.schema.clone(), telling, self.engine.memory_bytes);
-        let beginning = self.snapshot || (self.at.0 == 0 && !self.whole(&source, standing.version).await?);
-        let span = if beginning {
+        let source = Source::new(self.log.clone(), self.table.clone(), standing.clone(), telling, self.engine.memory_bytes);
+        let span = if self.snapshot {
+            self.begin().await?;
             self.standing(standing.version).await?
         } else if self.at == next {
             return self.nothing(&standing.schema, next);
-        } else {
-            if self.at.0 > 0 && !self.whole(&source, standing.version).await? {
-                return Err(self.gone("versions that it has not read are no longer kept"));
-            }
+        } else if self.whole(&source, standing.version).await? {
+            self.begin().await?;
             Span::Versions { first: self.at.0, last: standing.version }
+        } else if self.at.0 == 0 && self.begin().await? {
+            self.standing(standing.version).await?
+        } else {
+            return Err(self.gone("versions that it has not read are no longer kept"));
         };
         Ok(Changes { schema, next: self.token(next), told: Some(Told::new(source, span)), stop: self.engine.stop.clone() })
+    }
+
+    /// Refuses to go on in another life of the namespace.
+    async fn check_life(&mut self) -> Result<()> {
+        let now = self.engine.existing_incarnation().await?;
+        if self.incarnation == now {
+            return Ok(());
+        }
+        if self.incarnation.is_none() && self.at.0 == 0 {
+            self.incarnation = now;
+            return Ok(());
+        }
+        Err(self.gone("the namespace was deleted"))
+    }
+
+    /// Notes that the consumer is about to be given something. `false`: it may have been before, and knows rows that do not stand
+    /// any more.
+    async fn begin(&mut self) -> Result<bool> {
+        let Some(reader) = self.consumer.as_mut() else { return Ok(true) };
+        if reader.begun {
+            return Ok(false);
+        }
+        let begun = reader.store.begin(&reader.name, &self.dataset, self.kind, self.engine.clock.now_ms()).await?;
+        reader.begun = true;
+        match begun {
+            Begun::Now => Ok(true),
+            Begun::Before => Ok(false),
+            Begun::Unknown => Err(no_consumer(&reader.name)),
+        }
     }
 
     /// Goes on behind what was read. The consumer stays where it is.
@@ -244,9 +307,8 @@ impl ChangesReader<'_> {
                 reader.record = there.number;
                 Ok(())
             }
-            Advanced::AlreadyThere(_) | Advanced::Older(_) | Advanced::Stale(_) => {
-                Err(another_reads(&reader.name, &self.dataset))
-            }
+            Advanced::AlreadyThere(_) => Ok(()),
+            Advanced::Older(_) | Advanced::Stale(_) => Err(another_reads(&reader.name, &self.dataset)),
             Advanced::Unknown => Err(no_consumer(&reader.name)),
         }
     }
@@ -256,13 +318,32 @@ impl ChangesReader<'_> {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn wait(&self) -> Result<bool> {
-        while !self.engine.stop.asked() {
+        for look in 1_u64.. {
+            if self.engine.stop.asked() {
+                break;
+            }
             if !self.log.versions_from(self.at.0).await?.is_empty() {
+                return Ok(true);
+            }
+            if look.is_multiple_of(LOOKS_A_LIFE) && self.is_another().await? {
                 return Ok(true);
             }
             self.engine.stop.sleep(LOOK_INTERVAL).await;
         }
         Ok(false)
+    }
+
+    /// Whether there is another namespace, or a shorter table, in the place of what was read: the next read says which.
+    async fn is_another(&self) -> Result<bool> {
+        match self.engine.existing_incarnation().await {
+            Ok(now) if now != self.incarnation && self.incarnation.is_some() => return Ok(true),
+            Ok(_) => {}
+            // It is being deleted: look again when it was.
+            Err(e) if e.kind() == Kind::Conflict => return Ok(false),
+            Err(e) => return Err(e),
+        }
+        // A log always keeps its newest entry.
+        Ok(self.at.0 > 0 && self.log.versions_from(self.at.0 - 1).await?.is_empty())
     }
 
     /// Whether all is kept that a reader needs from where it stands on: log entries, and the files they name.
@@ -282,7 +363,13 @@ impl ChangesReader<'_> {
         }
         let mut files: Vec<ChangedFile> = Vec::new();
         for version in self.at.0..=newest {
-            let Some((_, pieces)) = source.pieces(version).await? else { return Ok(false) };
+            let pieces = match source.pieces(version).await {
+                Ok(Some((_, pieces))) => pieces,
+                Ok(None) => return Ok(false),
+                // A deletion vector.
+                Err(e) if e.kind() == Kind::NotFound => return Ok(false),
+                Err(e) => return Err(e),
+            };
             files.extend(pieces.iter().flat_map(|piece| piece.files()).cloned());
             if files.len() >= FILES_A_LOOK || version == newest {
                 if self.log.first_missing(&files).await?.is_some() {
@@ -307,8 +394,7 @@ impl ChangesReader<'_> {
     }
 
     fn token(&self, next: NextVersion) -> Token {
-        let read_from = self.consumer.as_ref().map(|r| ReadFrom::new(&r.name, r.record));
-        Token::new(self.kind, next, read_from, self.incarnation.as_ref(), &self.dataset)
+        Token::new(self.kind, next, self.read_from, self.incarnation.as_ref(), &self.dataset).of_table(self.of_table)
     }
 
     /// The columns of a table that is not there yet.

@@ -5,35 +5,33 @@
 //! | files of Delta's change data feed | what they hold, and nothing else |
 //! | files that come | inserts |
 //! | files that go, rows newly marked as deleted | deletes |
+//! | rows no longer marked as deleted | inserts |
 //! | both | compared as multisets: rows on both sides are none; of one identity, an update; the others, deletes and inserts |
 //!
 //! Rewrites of our own that keep bitmaps of the rows they changed will be a case of their own, before the last.
 
 use std::collections::HashMap;
 
-use alluvium_lake::{ChangedFile, DeletedRows, Rows, VersionChanges};
+use alluvium_lake::{ChangedFile, DeletedRows, MarksDiffer, Rows, VersionChanges};
 
 /// Rows of one file that came or went.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Part {
     pub(super) file: ChangedFile,
     pub(super) rows: Rows,
+    /// How many rows, if that is known.
+    pub(super) row_count: Option<u64>,
 }
 
 impl Part {
-    fn live(file: ChangedFile) -> Self {
-        Self { file, rows: Rows::Live }
+    /// The rows of a file that are not deleted.
+    pub(super) fn live(file: ChangedFile) -> Self {
+        let gone = file.deleted.as_ref().map_or(0, DeletedRows::count);
+        Self { row_count: file.rows.map(|rows| rows.saturating_sub(gone)), file, rows: Rows::Live }
     }
 
-    /// How many rows at most, if the log says so.
-    pub(super) fn row_count(&self) -> Option<u64> {
-        match &self.rows {
-            Rows::Live => {
-                let gone = self.file.deleted.as_ref().map_or(0, DeletedRows::count);
-                self.file.rows.map(|rows| rows.saturating_sub(gone))
-            }
-            Rows::Marked { of, .. } => Some(of.count()),
-        }
+    fn marked(file: ChangedFile, of: DeletedRows, without: Option<DeletedRows>, row_count: u64) -> Self {
+        Self { file, rows: Rows::Marked { of, without }, row_count: Some(row_count) }
     }
 }
 
@@ -61,8 +59,22 @@ impl Piece {
     }
 }
 
-/// The pieces of a version.
-pub(super) fn plan_version(changes: VersionChanges) -> Vec<Piece> {
+/// The files that have one deletion vector in place of another now: the name, the former and the present one.
+pub(super) fn remarked(changes: &VersionChanges) -> Vec<(&str, &DeletedRows, &DeletedRows)> {
+    if !changes.recorded.is_empty() {
+        return Vec::new();
+    }
+    let before: HashMap<&str, &DeletedRows> =
+        changes.removes.iter().filter_map(|f| Some((f.name.as_str(), f.deleted.as_ref()?))).collect();
+    let pairs = changes.adds.iter().filter_map(|after| {
+        let was = before.get(after.name.as_str()).copied()?;
+        Some((after.name.as_str(), was, after.deleted.as_ref()?))
+    });
+    pairs.filter(|(_, was, is)| was != is).collect()
+}
+
+/// The pieces of a version. `differ` says how the vectors of the files differ that [`remarked`] names.
+pub(super) fn plan_version(changes: VersionChanges, differ: &HashMap<String, MarksDiffer>) -> Vec<Piece> {
     let VersionChanges { adds, removes, recorded, .. } = changes;
     if !recorded.is_empty() {
         return vec![Piece::Recorded(recorded)];
@@ -71,7 +83,7 @@ pub(super) fn plan_version(changes: VersionChanges) -> Vec<Piece> {
     let mut before: HashMap<String, ChangedFile> = removes.into_iter().map(|f| (f.name.clone(), f)).collect();
     for after in adds {
         match before.remove(&after.name) {
-            Some(before) => marked(before, after, &mut gone, &mut came),
+            Some(before) => marked(before, after, differ, &mut gone, &mut came),
             None => came.push(Part::live(after)),
         }
     }
@@ -86,17 +98,32 @@ pub(super) fn plan_version(changes: VersionChanges) -> Vec<Piece> {
 }
 
 /// A file that stays, with other rows marked as deleted.
-fn marked(before: ChangedFile, after: ChangedFile, gone: &mut Vec<Part>, came: &mut Vec<Part>) {
-    let (was, is) = (before.deleted.clone(), after.deleted.clone());
-    if was == is {
-        return;
-    }
-    if let Some(of) = is.clone() {
-        gone.push(Part { file: before, rows: Rows::Marked { of, without: was.clone() } });
-    }
-    // Deletion vectors grow, but for a restore: then fewer rows are marked than before.
-    let restored = was.as_ref().map_or(0, DeletedRows::count) > is.as_ref().map_or(0, DeletedRows::count);
-    if let Some(of) = was.filter(|_| restored) {
-        came.push(Part { file: after, rows: Rows::Marked { of, without: is } });
+fn marked(
+    before: ChangedFile,
+    after: ChangedFile,
+    differ: &HashMap<String, MarksDiffer>,
+    gone: &mut Vec<Part>,
+    came: &mut Vec<Part>,
+) {
+    match (before.deleted.clone(), after.deleted.clone()) {
+        (None, None) => {}
+        (None, Some(is)) => {
+            let count = is.count();
+            gone.push(Part::marked(before, is, None, count));
+        }
+        (Some(was), None) => {
+            let count = was.count();
+            came.push(Part::marked(after, was, None, count));
+        }
+        (Some(was), Some(is)) => {
+            // None: it is the same vector.
+            let Some(differ) = differ.get(&after.name) else { return };
+            if differ.gone > 0 {
+                gone.push(Part::marked(before, is.clone(), Some(was.clone()), differ.gone));
+            }
+            if differ.came > 0 {
+                came.push(Part::marked(after, was, Some(is), differ.came));
+            }
+        }
     }
 }

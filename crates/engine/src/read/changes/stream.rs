@@ -3,11 +3,11 @@
 //! Pieces are told in the order of versions; the next ones are read ahead while one is told, each into a short queue of its own.
 //! Invariant `bounded_memory`: the budget bounds the batches, the pieces ahead, and what a comparison may hold.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use alluvium_core::{DatasetName, Error, Job, Kind, Result, TableName, parse_data_file};
-use alluvium_lake::{ChangedFile, DeltaLog, RowStream, Rows};
+use alluvium_lake::{ChangedFile, DeltaLog, RowStream, Rows, Standing};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::TryStreamExt;
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::compare::{check_size, compare};
-use super::plan::{Part, Piece, plan_version};
+use super::plan::{Part, Piece, plan_version, remarked};
 use super::recorded::tell_recorded;
 use super::tell::{ChangeType, CommitTold, Telling};
 
@@ -39,6 +39,7 @@ pub(super) struct Source {
     pub(super) table: TableName,
     /// The table's columns.
     pub(super) schema: SchemaRef,
+    partition_columns: Vec<String>,
     pub(super) telling: Telling,
     /// What a comparison may hold, in bytes.
     pub(super) budget_bytes: u64,
@@ -46,8 +47,9 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(log: DeltaLog, table: TableName, schema: SchemaRef, telling: Telling, memory_bytes: u64) -> Self {
-        Self { log, table, schema, telling, budget_bytes: memory_bytes / COMPARE_SHARE, memory_bytes }
+    pub(super) fn new(log: DeltaLog, table: TableName, standing: Standing, telling: Telling, memory_bytes: u64) -> Self {
+        let Standing { schema, partition_columns, .. } = standing;
+        Self { log, table, schema, partition_columns, telling, budget_bytes: memory_bytes / COMPARE_SHARE, memory_bytes }
     }
 
     pub(super) async fn rows(&self, part: &Part) -> Result<RowStream> {
@@ -62,8 +64,13 @@ impl Source {
     /// The pieces of a version; `None` if its entry is no longer in the log.
     pub(super) async fn pieces(&self, version: u64) -> Result<Option<(CommitTold, Vec<Piece>)>> {
         let Some(changes) = self.log.version_changes(version).await? else { return Ok(None) };
+        let changes = self.log.with_partition_values(changes, &self.partition_columns).await?;
         let commit = CommitTold { version, committed_at_ms: changes.committed_at_ms };
-        let mut pieces = plan_version(changes);
+        let mut differ = HashMap::new();
+        for (name, was, is) in remarked(&changes) {
+            differ.insert(name.to_owned(), self.log.marks_differ(was, is).await?);
+        }
+        let mut pieces = plan_version(changes, &differ);
         if let Telling::Partitions { dataset, .. } = &self.telling {
             pieces.retain(|piece| may_tell_of(piece, dataset));
         }
@@ -180,7 +187,7 @@ async fn tell_all(source: &Arc<Source>, span: Span, out: &Output) -> Result<()> 
         }
         Span::Standing { files, commit } => {
             for file in files {
-                let piece = Piece::Inserted(Part { file, rows: Rows::Live });
+                let piece = Piece::Inserted(Part::live(file));
                 if let Telling::Partitions { dataset, .. } = &source.telling
                     && !may_tell_of(&piece, dataset)
                 {

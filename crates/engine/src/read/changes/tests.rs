@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use alluvium_lake::{Store, VersionChanges};
@@ -9,7 +10,7 @@ use arrow::array::{ArrayRef, Int64Array, StringArray};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 
-use super::plan::{Piece, plan_version};
+use super::plan::{Piece, plan_version, remarked};
 use super::tell::{ChangeType, CommitTold, Telling};
 use super::*;
 
@@ -42,7 +43,26 @@ async fn planned(lines: &[String]) -> Vec<String> {
         Piece::Recorded(files) => format!("recorded {}", files.len()),
         Piece::Compared { gone, came } => format!("compare {} with {}", names(gone), names(came)),
     };
-    plan_version(entry(&lines).await.unwrap()).iter().map(shown).collect()
+    let changes = entry(&lines).await.unwrap();
+    let log = DeltaLog::new(&Store::over(Arc::new(InMemory::new())), Path::from("default/edit"));
+    let mut differ = HashMap::new();
+    for (name, was, is) in remarked(&changes) {
+        differ.insert(name.to_owned(), log.marks_differ(was, is).await.unwrap());
+    }
+    plan_version(changes, &differ).iter().map(shown).collect()
+}
+
+/// Deletion vectors of the rows 1, 2, 5; 3, 4, 5; 0, 1, 2, 6; 1, 2: made by hand from the protocol's description of a bitmap array
+/// of one bitmap of one array container, spelled in Z85.
+const VECTORS: [(&str, usize, usize); 4] = [
+    (r"^Bg9^0rr910000000000iXQKl0rr91000625c8Xg0rrf31POJ5", 38, 3),
+    (r"^Bg9^0rr910000000000iXQKl0rr91000625c8Xg0@@D71POJ5", 38, 3),
+    (r"^Bg9^0rr910000000000iXQKl0rr91000935c8Xg000310SSA8", 40, 4),
+    (r"^Bg9^0rr910000000000iXQKl0rr91000315c8Xg0rrf3", 36, 2),
+];
+
+fn vector((text, bytes, rows): (&str, usize, usize)) -> String {
+    format!(r#","deletionVector":{{"storageType":"i","pathOrInlineDv":"{text}","sizeInBytes":{bytes},"cardinality":{rows}}}"#)
 }
 
 #[tokio::test]
@@ -71,6 +91,22 @@ async fn rows_newly_marked_as_deleted_are_deletes_and_a_restore_is_inserts() {
     assert_eq!(planned(&[remove("a", VECTOR), add("a", "")]).await, ["insert a"]);
     assert!(planned(&[remove("a", VECTOR), add("a", VECTOR)]).await.is_empty());
     assert_eq!(planned(&[remove("a", ""), add("a", VECTOR), add("b", "")]).await, ["compare a with b"]);
+}
+
+#[tokio::test]
+async fn rows_that_one_vector_marks_and_the_other_does_not_are_told_either_way() {
+    let [few, other, more, fewer] = VECTORS.map(vector);
+    assert_eq!(planned(&[remove("a", &few), add("a", &other)]).await, ["compare a with a"]);
+    assert_eq!(planned(&[remove("a", &other), add("a", &more)]).await, ["compare a with a"]);
+    assert_eq!(planned(&[remove("a", &fewer), add("a", &few)]).await, ["delete a"]);
+    assert_eq!(planned(&[remove("a", &few), add("a", &fewer)]).await, ["insert a"]);
+    let log = DeltaLog::new(&Store::over(Arc::new(InMemory::new())), Path::from("default/edit"));
+    for (was, is, expected) in [(&few, &other, (2, 2)), (&other, &more, (4, 3)), (&fewer, &few, (1, 0)), (&few, &few, (0, 0))] {
+        let changes = entry(&[&remove("a", was), &add("a", is)]).await.unwrap();
+        let marks = |files: &[alluvium_lake::ChangedFile]| files[0].deleted.clone().unwrap();
+        let differ = log.marks_differ(&marks(&changes.removes), &marks(&changes.adds)).await.unwrap();
+        assert_eq!((differ.gone, differ.came), expected);
+    }
 }
 
 #[tokio::test]
