@@ -25,9 +25,6 @@ const BYTES_A_BATCH: u64 = 128 << 20;
 /// Bytes of lines written at once.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// The bits of a descriptor's flags that say what it is open for, and their value for reading and writing.
-const ACCESS_MODE: u32 = 0o3;
-const READ_AND_WRITE: u32 = 0o2;
 /// Symbolic links followed from one to the next.
 const MAX_LINKS: usize = 40;
 
@@ -90,10 +87,6 @@ fn check(args: &ChangesArgs) -> Result<()> {
     if args.follow && (args.to.is_some() || args.format != ChangesFormat::Json) {
         return refused("--follow never ends, and a file or an Arrow stream has an end", "follow in lines of JSON on stdout");
     }
-    if args.commit && args.to.is_none() && stdout_was_closed() {
-        return Err(Error::new(Kind::Unavailable, "stdout is closed: nobody would be given what is acknowledged")
-            .hint("to move a consumer without reading: alluvium consumers commit NAME TOKEN"));
-    }
     if args.format == ChangesFormat::Parquet && args.to.is_none() && io::stdout().is_terminal() {
         return refused("a Parquet file is no text for a terminal", "name a file: --to FILE");
     }
@@ -119,14 +112,6 @@ async fn follow(reader: &mut ChangesReader<'_>, commit: bool, memory_bytes: u64,
             return Ok(0);
         }
     }
-}
-
-/// Whether stdout was closed when the program began: the standard library opens the null device in its place, for reading too.
-fn stdout_was_closed() -> bool {
-    let null = fs::read_link("/proc/self/fd/1").is_ok_and(|to| to == Path::new("/dev/null"));
-    let flags = fs::read_to_string("/proc/self/fdinfo/1").unwrap_or_default();
-    let flags = flags.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
-    null && flags.is_some_and(|flags| flags & ACCESS_MODE == READ_AND_WRITE)
 }
 
 async fn write_stdout(changes: &mut Changes, format: ChangesFormat, memory_bytes: u64) -> Result<Round> {
