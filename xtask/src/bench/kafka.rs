@@ -36,16 +36,16 @@ impl Drop for Served {
 /// Measures as `options` ask and prints a table.
 pub fn run(options: &Options) -> io::Result<()> {
     let target = target_dir()?;
-    let helper = build(&target)?;
+    let tools = build(&target)?;
     let binary = options.binary.clone().unwrap_or_else(|| target.join("release/alluvium"));
     let dir = options.keep.clone().unwrap_or_else(|| target.join("bench"));
     fs::create_dir_all(&dir)?;
     let dir = fs::canonicalize(dir)?;
     let shape = Shape { rows: options.rows, orgs: options.orgs, files: FILES };
     let input = generate::input(&dir, shape)?;
-    let served = serve(&helper)?;
+    let served = serve(&tools)?;
     let partitions = PARTITIONS.to_string();
-    let mut fill = Command::new(&helper);
+    let mut fill = Command::new(&tools);
     fill.args(["fill", &served.bootstrap, TOPIC, &partitions]).args(&input.files);
     measure::run(fill, "filling the topic")?;
 
@@ -56,7 +56,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     let mut taken: [Vec<Measured>; 3] = [Vec::new(), Vec::new(), Vec::new()];
     for run in 0..options.runs {
         eprintln!("xtask: run {} of {}", run + 1, options.runs);
-        let mut drain = Command::new(&helper);
+        let mut drain = Command::new(&tools);
         drain.args(["drain", &served.bootstrap, TOPIC]);
         let drained = measure::run(drain, "draining the topic")?;
         expect(&drained, "records", shape.rows)?;
@@ -100,7 +100,7 @@ fn report(shape: Shape, taken: &[Vec<Measured>; 3]) {
     println!("\nthe topic takes {:.2} times as long as draining it and reading files", wall(2) / (wall(0) + wall(1)));
 }
 
-/// Builds the program and its helper; where the helper is.
+/// Builds the program and its tools; where the tools are.
 fn build(target: &Path) -> io::Result<PathBuf> {
     let status = steps::cargo()
         .args(["build", "--release", "--package", "alluvium", "--package", "alluvium-testkit", "--bin", "alluvium"])
@@ -111,8 +111,8 @@ fn build(target: &Path) -> io::Result<PathBuf> {
     if status.success() { Ok(target.join("release/examples/kafka")) } else { Err(io::Error::other("the release build failed")) }
 }
 
-fn serve(helper: &Path) -> io::Result<Served> {
-    let mut command = Command::new(helper);
+fn serve(tools: &Path) -> io::Result<Served> {
+    let mut command = Command::new(tools);
     command.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped());
     if std::env::var_os("ALLUVIUM_TEST_KAFKA").is_none()
         && let Some(jars) = jars()
