@@ -25,8 +25,7 @@ impl Inbox {
     /// The inbox of a dataset that reads files.
     pub(super) fn new(engine: &Engine, dataset: &Dataset) -> Result<Self> {
         let Source::Files(source) = &dataset.source else {
-            return Err(Error::new(Kind::Unsupported, format!("dataset {}: reading from Kafka is not built yet", dataset.name))
-                .hint("use a files source for now"));
+            return Err(Error::new(Kind::Internal, format!("dataset {}: it reads no files", dataset.name)));
         };
         let files = engine.file_set(&source.path).map_err(|e| e.context(format!("dataset {}", dataset.name)))?;
         let move_to = match &source.after {
