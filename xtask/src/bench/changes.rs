@@ -2,7 +2,8 @@
 //!
 //! The same rows are taken in by Alluvium in one batch, and written by deltalake in one commit to a table with Delta's change data
 //! feed; then each is read as changes from its beginning, in turns. `load_cdf` is timed inside its process, without the start of
-//! Python and its imports; Alluvium is timed from before its start to after its end, and writes what it reads.
+//! Python and its imports; Alluvium is timed from before its start to after its end. Like is compared with like: rows that go nowhere
+//! with rows in memory, a file with a file, both synced.
 
 use std::fs;
 use std::io;
@@ -77,9 +78,19 @@ fn parse(args: &[&str]) -> Result<Option<Options>, String> {
     Ok(Some(options))
 }
 
+/// Where what is read goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// Nowhere: `/dev/null`, or batches in memory that are dropped.
+    Nowhere,
+    /// A file, synced.
+    File,
+}
+
 /// A way to read the changes.
 struct Line {
     name: &'static str,
+    kept: Kept,
     /// Arguments of `alluvium changes`; none: `load_cdf`.
     args: Option<&'static [&'static str]>,
     walls: Vec<Duration>,
@@ -95,8 +106,8 @@ struct Reading {
 }
 
 impl Line {
-    const fn new(name: &'static str, args: Option<&'static [&'static str]>) -> Self {
-        Self { name, args, walls: Vec::new(), cpus: Vec::new(), peaks: Vec::new() }
+    const fn new(name: &'static str, kept: Kept, args: Option<&'static [&'static str]>) -> Self {
+        Self { name, kept, args, walls: Vec::new(), cpus: Vec::new(), peaks: Vec::new() }
     }
 }
 
@@ -132,19 +143,25 @@ fn compare(options: &Options) -> io::Result<()> {
         }
     }
 
+    const ARROW: &[&str] = &["--format", "arrow"];
     let mut lines = vec![
-        Line::new("alluvium, Arrow file", Some(&["--format", "arrow"])),
-        Line::new("alluvium, Arrow file, 64MiB", Some(&["--format", "arrow", "--memory", "64MiB"])),
-        Line::new("alluvium, JSON lines", Some(&["--format", "json"])),
-        Line::new("alluvium, Parquet file", Some(&["--format", "parquet"])),
+        Line::new("alluvium, Arrow, nowhere", Kept::Nowhere, Some(ARROW)),
+        Line::new("alluvium, JSON lines, nowhere", Kept::Nowhere, Some(&["--format", "json"])),
+        Line::new("alluvium, Arrow file", Kept::File, Some(ARROW)),
+        Line::new("alluvium, Arrow file, 64MiB", Kept::File, Some(&["--format", "arrow", "--memory", "64MiB"])),
+        Line::new("alluvium, JSON lines", Kept::File, Some(&["--format", "json"])),
+        Line::new("alluvium, Parquet file", Kept::File, Some(&["--format", "parquet"])),
     ];
-    lines.extend(python.is_some().then(|| Line::new("deltalake load_cdf", None)));
+    if python.is_some() {
+        lines.push(Line::new("load_cdf, in memory", Kept::Nowhere, None));
+        lines.push(Line::new("load_cdf, Arrow file", Kept::File, None));
+    }
     for run in 0..options.runs {
         for line in &mut lines {
             eprintln!("xtask: run {} of {}: {}", run + 1, options.runs, line.name);
             let Reading { wall, cpu, peak_bytes } = match (line.args, &python) {
-                (Some(args), _) => read_changes(&binary, &work, args)?,
-                (None, Some(python)) => load_cdf(python, &work.join("peer"), options.rows)?,
+                (Some(args), _) => read_changes(&binary, &work, line.kept, args)?,
+                (None, Some(python)) => load_cdf(python, &work, line.kept, options.rows)?,
                 (None, None) => continue,
             };
             line.walls.push(wall);
@@ -167,22 +184,38 @@ fn alluvium(binary: &Path) -> Command {
     command
 }
 
-fn read_changes(binary: &Path, work: &Path, args: &[&str]) -> io::Result<Reading> {
-    let out = work.join("changes.out");
+/// The file that is read into.
+fn out(work: &Path) -> PathBuf {
+    work.join("changes.out")
+}
+
+fn read_changes(binary: &Path, work: &Path, kept: Kept, args: &[&str]) -> io::Result<Reading> {
     let mut command = alluvium(binary);
-    command.args(["changes", "activity", "--rows"]).args(args).arg("--to").arg(&out).arg("--project").arg(work);
+    command.args(["changes", "activity", "--rows"]).args(args).arg("--project").arg(work).arg("--to");
+    match kept {
+        Kept::Nowhere => command.arg("/dev/null"),
+        Kept::File => command.arg(out(work)),
+    };
     let measured = measure::run(command, "alluvium changes")?;
-    fs::remove_file(&out)?;
+    if kept == Kept::File {
+        fs::remove_file(out(work))?;
+    }
     if !measured.stdout.starts_with("{\"next\":") {
         return Err(io::Error::other(format!("alluvium changes printed no token: {}", measured.stdout)));
     }
     Ok(Reading { wall: measured.wall, cpu: measured.cpu, peak_bytes: measured.peak_bytes })
 }
 
-fn load_cdf(python: &Path, table: &Path, rows: u64) -> io::Result<Reading> {
+fn load_cdf(python: &Path, work: &Path, kept: Kept, rows: u64) -> io::Result<Reading> {
     let mut command = Command::new(python);
-    command.arg(steps::root().join("xtask/python/peer_changes.py")).arg(table);
+    command.arg(steps::root().join("xtask/python/peer_changes.py")).arg(work.join("peer"));
+    if kept == Kept::File {
+        command.arg(out(work));
+    }
     let measured = measure::run(command, "peer_changes.py")?;
+    if kept == Kept::File {
+        fs::remove_file(out(work))?;
+    }
     if measure::json_number(&measured.stdout, "rows") != Some(rows) {
         return Err(io::Error::other(format!("load_cdf did not read {rows} rows: {}", measured.stdout)));
     }
@@ -196,7 +229,7 @@ fn table(options: &Options, lines: &[Line]) -> String {
         sorted.sort();
         sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default().as_secs_f64()
     };
-    let peer = lines.iter().find(|l| l.args.is_none()).map(|l| median(&l.walls));
+    let peer = |kept: Kept| lines.iter().find(|l| l.args.is_none() && l.kept == kept).map(|l| median(&l.walls));
     let mut text = format!(
         "changes --rows of one batch of {} rows, {} organisations; medians of {} runs\n\n{:<30}{:>8}{:>8}{:>10}{:>12}\n",
         options.rows, options.orgs, options.runs, "", "s", "cpu s", "peak MiB", "of load_cdf"
@@ -205,7 +238,7 @@ fn table(options: &Options, lines: &[Line]) -> String {
         let seconds = median(&line.walls);
         let cpu = median(&line.cpus);
         let peak = line.peaks.iter().max().copied().unwrap_or(0) >> 20;
-        let ratio = peer.map_or_else(String::new, |peer| format!("{:.2}", seconds / peer));
+        let ratio = peer(line.kept).map_or_else(String::new, |peer| format!("{:.2}", seconds / peer));
         text.push_str(&format!("{:<30}{seconds:>8.2}{cpu:>8.2}{peak:>10}{ratio:>12}\n", line.name));
     }
     text
@@ -218,16 +251,18 @@ mod tests {
     #[test]
     fn the_table_tells_what_part_of_the_peers_time_each_takes() {
         let options = Options { rows: 10, orgs: 1, runs: 3, keep: None, binary: None };
-        let mut ours = Line::new("ours", Some(&[]));
+        let mut ours = Line::new("ours", Kept::File, Some(&[]));
         ours.walls = [900, 500, 700].map(Duration::from_millis).to_vec();
         ours.cpus = vec![Duration::from_millis(600)];
         ours.peaks = vec![5 << 20, 7 << 20, 6 << 20];
-        let mut peer = Line::new("peer", None);
+        let mut peer = Line::new("peer", Kept::File, None);
         peer.walls = vec![Duration::from_millis(1400)];
-        let text = table(&options, &[ours, peer]);
+        let mut another = Line::new("another", Kept::Nowhere, None);
+        another.walls = vec![Duration::from_millis(10)];
+        let text = table(&options, &[ours, another, peer]);
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(words(text.lines().nth(3).unwrap_or_default()), ["ours", "0.70", "0.60", "7", "0.50"]);
-        assert_eq!(words(text.lines().nth(4).unwrap_or_default()), ["peer", "1.40", "0.00", "0", "1.00"]);
+        assert_eq!(words(text.lines().nth(5).unwrap_or_default()), ["peer", "1.40", "0.00", "0", "1.00"]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! `cargo xtask bench kafka`: a topic taken in, against a bare consumer that drains it plus our own ingest of the same lines
-//! from files.
+//! from files, and against Spark Structured Streaming (`availableNow`, into a Delta table) where Spark is.
 //!
 //! A real broker is started for it; broker, filler and bare consumer are an example of the testkit, processes of their own.
 
@@ -13,11 +13,13 @@ use super::generate::{self, Shape};
 use super::measure::{self, Measured};
 use super::options::Options;
 use super::report::median;
-use super::{FILES, project_reading, remove, target_dir};
+use super::{FILES, cache, project_reading, remove, target_dir};
 use crate::steps;
 
 const TOPIC: &str = "activity";
 const PARTITIONS: u32 = 8;
+/// Runs in one Spark session; the fastest counts, the first warms it up.
+const SPARK_RUNS: &str = "3";
 
 /// A broker, until it is dropped.
 struct Served {
@@ -78,6 +80,20 @@ pub fn run(options: &Options) -> io::Result<()> {
         }
     }
     report(shape, &taken);
+    if let Some((python, jars)) = spark() {
+        let work = dir.join("run-kafka-spark");
+        remove(&work)?;
+        fs::create_dir_all(&work)?;
+        let mut command = Command::new(python);
+        command.arg(steps::root().join("xtask/python/peer_kafka.py")).arg(jars).args([&served.bootstrap, TOPIC]);
+        command.arg(&work).arg(SPARK_RUNS);
+        let measured = measure::run(command, "peer_kafka.py")?;
+        expect(&measured, "rows", shape.rows)?;
+        let last = measured.stdout.lines().last().unwrap_or_default();
+        let seconds = Duration::from_micros(measure::json_number(last, "elapsed_us").unwrap_or_default()).as_secs_f64();
+        println!("Spark Structured Streaming, warm   {seconds:>6.2} s: {:.1} times as long", seconds / wall(&taken[2]));
+        remove(&work)?;
+    }
     Ok(())
 }
 
@@ -90,8 +106,12 @@ fn expect(measured: &Measured, field: &str, wanted: u64) -> io::Result<()> {
     }
 }
 
+fn wall(runs: &[Measured]) -> f64 {
+    median(&runs.iter().map(|m| m.wall).collect::<Vec<Duration>>()).as_secs_f64()
+}
+
 fn report(shape: Shape, taken: &[Vec<Measured>; 3]) {
-    let wall = |at: usize| median(&taken[at].iter().map(|m| m.wall).collect::<Vec<Duration>>()).as_secs_f64();
+    let wall = |at: usize| wall(&taken[at]);
     let peak = |at: usize| median(&taken[at].iter().map(|m| m.peak_bytes >> 20).collect::<Vec<u64>>());
     println!("kafka: {} rows, {} partitions; medians of {} runs\n", shape.rows, PARTITIONS, taken[0].len());
     for (at, name) in ["bare consumer drains the topic", "alluvium, from files", "alluvium, from the topic"].iter().enumerate() {
@@ -103,7 +123,7 @@ fn report(shape: Shape, taken: &[Vec<Measured>; 3]) {
 /// Builds the program and its tools; where the tools are.
 fn build(target: &Path) -> io::Result<PathBuf> {
     let status = steps::cargo()
-        .args(["build", "--release", "--package", "alluvium", "--package", "alluvium-testkit", "--bin", "alluvium"])
+        .args(["build", "--release", "--workspace", "--bin", "alluvium"])
         .args(["--example", "kafka", "--target-dir"])
         .arg(target)
         .current_dir(steps::root())
@@ -132,11 +152,22 @@ fn serve(tools: &Path) -> io::Result<Served> {
     Ok(served)
 }
 
+/// Spark's Python and its jars: named by the environment as for the tests, or where `.ci/run` puts them.
+fn spark() -> Option<(PathBuf, PathBuf)> {
+    let named = |name: &str, path: &str| {
+        std::env::var_os(name).map(PathBuf::from).or_else(|| Some(cache()?.join("spark").join(path))).filter(|path| path.exists())
+    };
+    let found = named("ALLUVIUM_TEST_SPARK_PYTHON", "venv/bin/python").zip(named("ALLUVIUM_TEST_SPARK_JARS", "jars"));
+    if found.is_none() {
+        eprintln!(
+            "xtask: no Spark: it is left out (set ALLUVIUM_TEST_SPARK_PYTHON and ALLUVIUM_TEST_SPARK_JARS, or run .ci/run once)"
+        );
+    }
+    found
+}
+
 /// The broker's jars where `.ci/run` puts them.
 fn jars() -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))?;
-    let found = fs::read_dir(cache.join("alluvium-ci")).ok()?.filter_map(Result::ok).map(|entry| entry.path());
+    let found = fs::read_dir(cache()?).ok()?.filter_map(Result::ok).map(|entry| entry.path());
     found.filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("kafka-"))).max()
 }

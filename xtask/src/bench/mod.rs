@@ -211,10 +211,12 @@ datasets:
     )
 }
 
-/// Builds the release binary and says where it is.
+/// Builds the release binary, and says where it is.
+///
+/// With `--workspace`, so that features are the ones every other build unites, and nothing is compiled twice.
 fn build_release(target: &Path) -> io::Result<PathBuf> {
     let status = steps::cargo()
-        .args(["build", "--release", "--package", "alluvium", "--target-dir"])
+        .args(["build", "--release", "--workspace", "--bin", "alluvium", "--target-dir"])
         .arg(target)
         .current_dir(steps::root())
         .status()?;
@@ -232,10 +234,15 @@ fn python() -> Option<PathBuf> {
     if let Some(python) = std::env::var_os("ALLUVIUM_TEST_PYTHON") {
         return Some(python.into());
     }
-    let cache = std::env::var_os("XDG_CACHE_HOME")
+    cache().map(|cache| cache.join("venv/bin/python")).filter(|python| python.exists())
+}
+
+/// Where `.ci/run` puts what it installs.
+fn cache() -> Option<PathBuf> {
+    let caches = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))?;
-    Some(cache.join("alluvium-ci/venv/bin/python")).filter(|python| python.exists())
+    Some(caches.join("alluvium-ci"))
 }
 
 /// Removes a directory that may not be there.
