@@ -112,6 +112,29 @@ impl Attempt {
     }
 }
 
+/// How many batches of requests a data table's rows were resolved with: the number of the last of them. Before the first it is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LedgerPosition(pub u64);
+
+impl LedgerPosition {
+    /// Before any request.
+    pub const BEGINNING: Self = Self(0);
+
+    /// Whether it is before any request.
+    #[must_use]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+    pub const fn is_beginning(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Display for LedgerPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A batch and which try at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BatchKey {

@@ -17,22 +17,26 @@ mod token;
 mod types;
 mod units;
 
-pub use chain::{Attempt, BatchKey, BatchNumber, ChainId, Incarnation, Job, Shard, TxnVersion};
+pub use chain::{Attempt, BatchKey, BatchNumber, ChainId, Incarnation, Job, LedgerPosition, Shard, TxnVersion};
 pub use dataset::{
     BatchLimits, Dataset, DatasetName, Durability, Field, FileFormat, FileSource, Identity, KafkaSource, KafkaStart, Layout,
-    MessagePart, OnErase, Source, TakenPolicy, TimeUnit, Tombstones,
+    MessagePart, OnErase, Requests, Source, TakenPolicy, TimeUnit, Tombstones,
 };
 pub use error::{Error, Kind, Result, TextError};
 pub use kafka::{
     KafkaPositions, KafkaStanding, SHARDS_FORMAT, SourceShards, TopicLook, default_shards, loss_error, partitions_of,
 };
-pub use names::{ChainFile, DataFile, Namespace, Resolver, TableName, app_id, data_file, parse_data_file};
+pub use names::{
+    ChainFile, DataFile, Namespace, Resolver, TableName, app_id, data_file, ledger_app_id, parse_data_file, parse_span_file,
+    span_file,
+};
 pub use position::{
     FileCursor, FileRange, FileStamp, KafkaRange, LastTaken, LossKind, Offset, OffsetLoss, PartitionRange, Range,
 };
 pub use project::{INIT_TEMPLATE, KafkaSettings, Place, Problem, Project, ProjectErrors, Warning, project_schema};
 pub use record::{
-    AddedFile, BatchOutcome, BatchRecord, DatePartitionCount, DoneMark, RECORD_FORMAT, RecordBody, Recorded, TableFiles,
+    AddedFile, BatchOutcome, BatchRecord, DatePartitionCount, DoneMark, Mutation, PlannedOn, RECORD_FORMAT, RecordBody, Recorded,
+    RewriteWork, TableFiles,
 };
 pub use tables::{ADDED_COLUMNS, Column, TableSpec};
 pub use taken::{

@@ -9,6 +9,7 @@ mod ingest;
 mod namespace;
 mod observe;
 mod read;
+mod resolve;
 mod source;
 
 pub use engine::{Clock, Engine, EngineSettings, Stop, SystemClock};

@@ -30,7 +30,10 @@ pub use blocking::{Away, blocking, in_place};
 pub use consumer::{Advanced, Begun, CONSUMER_FORMAT, Consumer, ConsumerRecord, ConsumerStore, Reached};
 pub use floor::{FLOOR_FORMAT, Floor};
 pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
-pub use log::{ChangedFile, Commit, DeletedRows, DeltaLog, LiveFile, Published, Standing, TableState, VersionChanges};
+pub use log::{
+    ChangedFile, Commit, DeletedRows, DeltaLog, LedgerRule, LiveFile, Published, Standing, TableState, VersionChanges,
+    live_files_digest,
+};
 pub use machine::{Machine, ThisMachine};
 pub use namespace::{
     NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace, open_or_create_namespace,

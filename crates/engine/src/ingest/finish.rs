@@ -1,12 +1,14 @@
 //! Carries a recorded batch through all its tables, whoever recorded it.
 
+use std::fmt;
+
 use alluvium_core::{
-    BatchKey, BatchRecord, Dataset, DoneMark, Error, FileRange, Incarnation, Kind, RECORD_FORMAT, Range, RecordBody, Recorded,
-    Result, TableFiles, TableName, TableSpec, TakenPolicy, app_id,
+    BatchKey, BatchRecord, Dataset, DoneMark, Error, FileRange, Incarnation, Kind, Mutation, RECORD_FORMAT, Range, RecordBody,
+    Recorded, Result, TableFiles, TableName, TableSpec, TakenPolicy, app_id,
 };
 #[cfg(feature = "plants")]
 use alluvium_lake::Plant;
-use alluvium_lake::{ChainStore, Commit, Published, StageSettings, Stager, blocking};
+use alluvium_lake::{ChainStore, Commit, LedgerRule, Published, StageSettings, Stager, blocking};
 
 use super::backlog::Inbox;
 use super::notify::{Told, notification_rows};
@@ -19,7 +21,25 @@ pub(super) enum Finished {
     /// All its tables have it.
     Done(Box<DoneMark>),
     /// It cannot be published as recorded: it takes another attempt.
-    Amend(String),
+    Amend(Amend),
+}
+
+/// Why a batch takes another attempt over the same range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Amend {
+    /// Vacuum found no record of it and fenced it.
+    Voided,
+    /// The table is not what the attempt was made for: at another position of the ledger, or with other files.
+    Moved,
+}
+
+impl fmt::Display for Amend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Voided => "it was voided",
+            Self::Moved => "its table changed before it could be published",
+        })
+    }
 }
 
 /// A batch on its way through the tables.
@@ -51,9 +71,9 @@ impl Finishing<'_> {
     }
 
     async fn carry(&self, record: &BatchRecord) -> Result<Finished> {
-        let RecordBody::Intent(recorded) = &record.body else { return Ok(Finished::Amend("it was voided".to_owned())) };
+        let RecordBody::Intent(recorded) = &record.body else { return Ok(Finished::Amend(Amend::Voided)) };
         let app = app_id(self.chain.chain());
-        let spec = TableSpec::data(self.dataset);
+        let spec = TableSpec::deciding(self.dataset);
         let log = self.engine.log_of(&spec);
         let commit = Commit {
             app_id: &app,
@@ -61,6 +81,7 @@ impl Finishing<'_> {
             key: record.key(),
             adds: &recorded.data.adds,
             removes: &recorded.data.removes,
+            ledger: self.ledger_rule(recorded),
             decides: true,
             resumed: self.resumed,
             now_ms: self.engine.clock.now_ms(),
@@ -79,7 +100,7 @@ impl Finishing<'_> {
                 (key, version, at_ms)
             }
             Published::Fenced { newest } => return Err(self.fenced(record.key(), newest)),
-            Published::Refused { missing } => return Ok(Finished::Amend(format!("the file {missing} is no longer live"))),
+            Published::Refused { .. } | Published::Moved => return Ok(Finished::Amend(Amend::Moved)),
         };
         // The log says which attempt is real; the tables that follow are published from its record.
         let real = if key == record.key() { None } else { Some(self.real_record(key).await?) };
@@ -87,7 +108,9 @@ impl Finishing<'_> {
             Some(RecordBody::Intent(real)) => real,
             _ => recorded,
         };
-        self.dead_letters(&app, key, &recorded.dead_letters).await?;
+        self.follow_with(&TableSpec::dead_letters(), &app, key, &recorded.dead_letters).await?;
+        self.follow_with(&TableSpec::outcomes(), &app, key, &recorded.outcomes).await?;
+        self.follow_with(&TableSpec::retries(), &app, key, &recorded.retries).await?;
         self.notifications(&app, key, recorded, &spec.name, version, committed_at_ms).await?;
         let mark = DoneMark {
             format: RECORD_FORMAT,
@@ -120,11 +143,17 @@ impl Finishing<'_> {
         })
     }
 
-    async fn dead_letters(&self, app: &str, key: BatchKey, files: &TableFiles) -> Result<()> {
-        if files.adds.is_empty() && files.removes.is_empty() {
-            return Ok(());
+    /// What the table must be at to take the batch.
+    fn ledger_rule<'r>(&self, recorded: &'r Recorded) -> LedgerRule<'r> {
+        match &recorded.mutation {
+            _ if self.dataset.is_requests() => LedgerRule::None,
+            None => LedgerRule::At(recorded.ledger),
+            Some(Mutation { to, planned_on, .. }) => LedgerRule::Moves { from: recorded.ledger, to: *to, planned_on },
         }
-        self.follow(&TableSpec::dead_letters(), app, key, files).await
+    }
+
+    async fn follow_with(&self, spec: &TableSpec, app: &str, key: BatchKey, files: &TableFiles) -> Result<()> {
+        if files.is_empty() { Ok(()) } else { self.follow(spec, app, key, files).await }
     }
 
     async fn notifications(
@@ -175,6 +204,7 @@ impl Finishing<'_> {
             key,
             adds: &files.adds,
             removes: &files.removes,
+            ledger: LedgerRule::None,
             decides: false,
             resumed: self.resumed,
             now_ms,
@@ -182,6 +212,7 @@ impl Finishing<'_> {
         match log.publish(&commit).await? {
             Published::Committed { .. } | Published::AlreadyPublished { .. } => Ok(()),
             Published::Fenced { newest } => Err(self.fenced(key, newest)),
+            Published::Moved => Err(Error::new(Kind::Internal, format!("table {}: it follows and has no ledger", spec.name))),
             Published::Refused { missing } => Err(Error::new(
                 Kind::Conflict,
                 format!("table {}: the file {missing}, which batch {key} replaces, is no longer there", spec.name),

@@ -44,10 +44,31 @@ pub(super) struct Origin {
     pub(super) context: Option<String>,
 }
 
+/// What records become: rows of the deciding table, or refusals. Used from many threads.
+pub(super) trait Taking: Sync {
+    /// Takes a chunk's records.
+    fn take(&self, chunk: Chunk, origin: &Origin, staged_at_micros: i64) -> Result<Made>;
+}
+
+/// What became of a chunk.
+pub(super) struct Made {
+    /// Rows with all columns of the table.
+    pub(super) rows: RecordBatch,
+    pub(super) refused: Vec<Refused>,
+}
+
+/// Records that become rows as they are declared.
+impl Taking for Decoder {
+    fn take(&self, chunk: Chunk, origin: &Origin, staged_at_micros: i64) -> Result<Made> {
+        let Decoded { rows, refused, .. } = self.decode(chunk);
+        Ok(Made { rows: with_our_columns(&rows, &origin.source, staged_at_micros)?, refused })
+    }
+}
+
 /// What a batch is read with. All of it is used from a thread that may block.
 pub(super) struct Reading<'a> {
     pub(super) dataset: &'a Dataset,
-    pub(super) decoder: &'a Decoder,
+    pub(super) taking: &'a dyn Taking,
     pub(super) rows: &'a Stager,
     pub(super) refused: &'a mut DeadLetters,
     pub(super) memory_bytes: u64,
@@ -106,7 +127,7 @@ impl Reading<'_> {
         let (sender, receiver) = sync_channel::<Work>(threads);
         let receiver = Mutex::new(receiver);
         let (ready, decoded_bytes) = (Mutex::new(Vec::new()), AtomicU64::new(kept_bytes));
-        let decoding = Decoding { decoder: self.decoder, rows: self.rows, staged_at_micros: self.staged_at_micros };
+        let decoding = Decoding { taking: self.taking, rows: self.rows, staged_at_micros: self.staged_at_micros };
         let ended: Result<Option<Read>> = std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| decoding.all(&receiver, &ready, &decoded_bytes));
@@ -162,7 +183,7 @@ struct Wave {
 
 /// What the decoding threads share.
 struct Decoding<'a> {
-    decoder: &'a Decoder,
+    taking: &'a dyn Taking,
     rows: &'a Stager,
     staged_at_micros: i64,
 }
@@ -172,8 +193,10 @@ impl Decoding<'_> {
         loop {
             let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(Work { seq, origin, chunk }) = next else { return };
-            let Decoded { rows, refused, .. } = self.decoder.decode(chunk);
-            let rows = self.arrange(&rows, &origin.source);
+            let (rows, refused) = match self.taking.take(chunk, &origin, self.staged_at_micros) {
+                Ok(Made { rows, refused }) => (self.arrange(rows), refused),
+                Err(e) => (Err(e), Vec::new()),
+            };
             let of_rows = rows.as_ref().ok().and_then(Option::as_ref).map_or(0, Arranged::memory_bytes);
             let of_refused: usize = refused.iter().map(|r| r.raw.len() + r.reason.len()).sum();
             bytes.fetch_add((of_rows + of_refused) as u64, Ordering::Relaxed);
@@ -181,11 +204,8 @@ impl Decoding<'_> {
         }
     }
 
-    fn arrange(&self, rows: &RecordBatch, source: &str) -> Result<Option<Arranged>> {
-        if rows.num_rows() == 0 {
-            return Ok(None);
-        }
-        self.rows.arrange(with_our_columns(rows, source, self.staged_at_micros)?).map(Some)
+    fn arrange(&self, rows: RecordBatch) -> Result<Option<Arranged>> {
+        if rows.num_rows() == 0 { Ok(None) } else { self.rows.arrange(rows).map(Some) }
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use alluvium_core::{
     Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, DatasetName, Error, FileCursor, FileFormat, Incarnation,
-    Job, Kind, RECORD_FORMAT, Range, RecordBody, Recorded, Result, Shard, Source, TableSpec, app_id, parse_data_file,
+    Job, Kind, LedgerPosition, RECORD_FORMAT, Range, RecordBody, Recorded, Result, Shard, Source, TableFiles, TableSpec, app_id,
+    parse_data_file,
 };
 use alluvium_lake::{ChainStore, LeaseWatch, PutNew, StageSettings, Stager, in_place};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
@@ -18,7 +19,7 @@ use bytes::Bytes;
 use super::dead_letters::{DeadLetters, Letter};
 use super::finish::{Finished, Finishing};
 use super::read::add_columns;
-use super::run::{RunSummary, add, replay_lease_name};
+use super::run::{RunSummary, replay_lease_name};
 use crate::engine::Engine;
 use crate::source::{Chunk, Decoded, Decoder, Input, Messages, Refused, Splitter, around_of};
 
@@ -148,7 +149,7 @@ impl Replay<'_> {
         match self.finishing(true).finish(&record).await? {
             Finished::Done(mark) => {
                 summary.batches += 1;
-                add(&mut summary.outcome, &mark.outcome);
+                summary.outcome += mark.outcome;
                 Ok(first(newest.batch.next()))
             }
             // Voided before it was recorded: nothing of it was published, and no range is fixed.
@@ -188,7 +189,7 @@ impl Replay<'_> {
         }
         if let Finished::Done(mark) = self.finishing(false).finish(&record).await? {
             summary.batches += 1;
-            add(&mut summary.outcome, &BatchOutcome { dead_letters: 0, ..mark.outcome });
+            summary.outcome += BatchOutcome { dead_letters: 0, ..mark.outcome };
         }
         *next = BatchKey { batch: next.batch.next(), attempt: Attempt::FIRST };
         Ok(())
@@ -247,7 +248,18 @@ impl Replay<'_> {
         let (mut dead_letters, _) = letters.finish().await?;
         dead_letters.removes = files.clone();
         let range = Range::DeadLetters { version, files };
-        let recorded = Recorded { range, data, dead_letters, counts, skipped: 0, staged_at_micros: now_micros };
+        let recorded = Recorded {
+            range,
+            data,
+            dead_letters,
+            retries: TableFiles::default(),
+            outcomes: TableFiles::default(),
+            ledger: LedgerPosition::BEGINNING,
+            mutation: None,
+            counts,
+            skipped: 0,
+            staged_at_micros: now_micros,
+        };
         Ok(BatchRecord {
             format: RECORD_FORMAT,
             chain: self.chain.chain().clone(),

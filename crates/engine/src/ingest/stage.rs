@@ -1,7 +1,8 @@
 //! Reads and stages the next batch, up to its record.
 
 use alluvium_core::{
-    BatchKey, BatchRecord, DatePartitionCount, RECORD_FORMAT, Range, RecordBody, Recorded, Result, TableFiles, TableSpec,
+    BatchKey, BatchRecord, DatePartitionCount, LedgerPosition, RECORD_FORMAT, Range, RecordBody, Recorded, Result, TableFiles,
+    TableSpec,
 };
 use alluvium_lake::{StageSettings, Stager, Sweep, in_place};
 
@@ -40,7 +41,7 @@ impl ChainWork<'_> {
     /// Stages what `feed` gives; `None` if the user asked to stop. What was staged of a batch that will not be recorded is
     /// deleted.
     pub(super) async fn stage(&self, key: BatchKey, feed: &mut dyn Feed) -> Result<Option<Staged>> {
-        let spec = TableSpec::data(self.dataset);
+        let spec = TableSpec::deciding(self.dataset);
         let staged_at_micros = self.engine.clock.now_micros();
         let settings = |org: Option<String>| StageSettings {
             chain: self.chain.chain().clone(),
@@ -78,7 +79,7 @@ impl ChainWork<'_> {
         let read = in_place(|| {
             Reading {
                 dataset: self.dataset,
-                decoder: &decoder,
+                taking: &decoder,
                 rows: &rows,
                 refused: &mut refused,
                 memory_bytes: self.engine.memory_bytes,
@@ -100,7 +101,18 @@ impl ChainWork<'_> {
     /// The record of what was staged of a range.
     pub(super) fn record_of(&self, key: BatchKey, range: Range, skipped: u64, staged: Staged) -> (BatchRecord, Vec<Sweep>) {
         let Staged { data, dead_letters, counts, staged_at_micros, sweeps } = staged;
-        let recorded = Recorded { range, data, dead_letters, counts, skipped, staged_at_micros };
+        let recorded = Recorded {
+            range,
+            data,
+            dead_letters,
+            retries: TableFiles::default(),
+            outcomes: TableFiles::default(),
+            ledger: LedgerPosition::BEGINNING,
+            mutation: None,
+            counts,
+            skipped,
+            staged_at_micros,
+        };
         let record = BatchRecord {
             format: RECORD_FORMAT,
             chain: self.chain.chain().clone(),

@@ -1,7 +1,7 @@
 //! A chain of a dataset and what any round of it does, whatever its source: finish what is recorded, record what was staged.
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Job, Kind, Range, RecordBody, Result, Shard,
+    BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Kind, Range, RecordBody, Result, Shard,
     TableSpec, app_id,
 };
 #[cfg(feature = "plants")]
@@ -40,7 +40,7 @@ impl<'a> ChainWork<'a> {
         Self {
             engine,
             dataset,
-            chain: engine.chain(incarnation, Job::Ingest, dataset, shard),
+            chain: engine.chain(incarnation, dataset.intake_job(), dataset, shard),
             incarnation: incarnation.clone(),
             prepared: false,
             finishing: false,
@@ -88,7 +88,7 @@ impl<'a> ChainWork<'a> {
     /// Marks a batch as done that the table does not carry.
     #[cfg(feature = "plants")]
     async fn abandon(&self, key: BatchKey) -> Result<Option<BatchOutcome>> {
-        let log = self.engine.log_of(&TableSpec::data(self.dataset));
+        let log = self.engine.log_of(&TableSpec::deciding(self.dataset));
         let state = log.state(&app_id(self.chain.chain())).await?;
         let carried = state.as_ref().and_then(|s| s.txn()).and_then(alluvium_core::TxnVersion::key);
         if carried.is_some_and(|c| c.batch >= key.batch) {
@@ -175,7 +175,7 @@ impl<'a> ChainWork<'a> {
         if self.prepared {
             return Ok(());
         }
-        let spec = TableSpec::data(self.dataset);
+        let spec = TableSpec::deciding(self.dataset);
         if listing.newest_done().is_some() && !self.engine.log_of(&spec).exists().await? {
             return Err(Error::new(
                 Kind::Corrupt,

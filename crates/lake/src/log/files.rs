@@ -5,6 +5,7 @@ use arrow::array::RecordBatch;
 use deltalake_core::DeltaTableError;
 use deltalake_core::kernel::EagerSnapshot;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::table::DeltaLog;
 use crate::blocking::Away;
@@ -19,6 +20,19 @@ pub struct LiveFile {
     pub size: u64,
     /// Its rows, if the log says how many.
     pub rows: Option<u64>,
+}
+
+/// A digest of the paths of a table's live files, in any order.
+#[must_use]
+pub fn live_files_digest<'a>(paths: impl Iterator<Item = &'a str>) -> String {
+    let mut sorted: Vec<&str> = paths.collect();
+    sorted.sort_unstable();
+    let mut hash = Xxh3::new();
+    for path in sorted {
+        hash.update(&(path.len() as u64).to_le_bytes());
+        hash.update(path.as_bytes());
+    }
+    format!("{:032x}", hash.digest128())
 }
 
 impl DeltaLog {
@@ -37,6 +51,15 @@ impl DeltaLog {
                 rows: f.num_records().map(|n| n as u64),
             })
             .collect())
+    }
+
+    /// The digest of the live files of a version.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::live_files`].
+    pub(super) async fn live_files_digest(&self, version: u64) -> Result<String> {
+        let files = self.live_files(Some(version)).await?;
+        Ok(live_files_digest(files.iter().map(|f| f.path.as_str())))
     }
 
     /// The rows of a data file.

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use alluvium_core::{AddedFile, BatchKey, Error, Incarnation, Kind, Result, TxnVersion};
+use alluvium_core::{
+    AddedFile, BatchKey, Error, Incarnation, Kind, LedgerPosition, PlannedOn, Result, TxnVersion, ledger_app_id,
+};
 use bytes::Bytes;
 use serde_json::json;
 
@@ -33,12 +35,33 @@ pub struct Commit<'a> {
     pub adds: &'a [AddedFile],
     /// Files to remove, all of which must be live.
     pub removes: &'a [String],
+    /// What the table must be, and become, with respect to the ledger.
+    pub ledger: LedgerRule<'a>,
     /// Whether this is the chain's deciding table, where every batch commits, so that none may be missing before this one.
     pub decides: bool,
     /// Whether somebody may have tried before: then files that are live already count as carried, and are not added again.
     pub resumed: bool,
     /// The time to write into the log, in milliseconds since 1970.
     pub now_ms: i64,
+}
+
+/// What a commit asks of the ledger's position in its table, so that at every version each live row is what the ledger at the
+/// table's position makes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LedgerRule<'a> {
+    /// The table's rows are no ledger's business.
+    None,
+    /// Rows come that were resolved at this position: the table must be at it.
+    At(LedgerPosition),
+    /// The table moves. It must be at `from`, and its live files those it was planned on.
+    Moves {
+        /// Where it is.
+        from: LedgerPosition,
+        /// Where it goes.
+        to: LedgerPosition,
+        /// The files that were looked through.
+        planned_on: &'a PlannedOn,
+    },
 }
 
 /// How publishing a batch to a table came out.
@@ -60,6 +83,9 @@ pub enum Published {
         /// The batch the log has come to.
         newest: BatchKey,
     },
+    /// The batch cannot be published as recorded: the table is at another position of the ledger, or files came or went that the
+    /// batch was not planned with.
+    Moved,
     /// The batch cannot be published as recorded, because a file it removes is not live.
     Refused {
         /// The first such file.
@@ -98,6 +124,27 @@ impl DeltaLog {
             }
             state.check_protocol(&table)?;
             state.check_incarnation(commit.incarnation, &table)?;
+            match self.keeps_to_the_ledger(commit, &state).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    // Only what stands there now tells; what this process saw last may be old.
+                    let fresh = self.existing_state(commit.app_id).await?;
+                    if fresh.version == state.version {
+                        return Ok(Published::Moved);
+                    }
+                    state = fresh;
+                    continue;
+                }
+                Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) => {
+                    let fresh = self.existing_state(commit.app_id).await?;
+                    if fresh.version == state.version {
+                        return Err(e);
+                    }
+                    state = fresh;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            }
             let adds = match self.planned(commit, state.version).await {
                 Ok(Ok(adds)) => adds,
                 Ok(Err(missing)) => return Ok(Published::Refused { missing }),
@@ -126,6 +173,9 @@ impl DeltaLog {
             if put == PutNew::Created && after.base_stands && seen == [target] && after.names.len() == 1 {
                 state.version = target;
                 state.txn = Some(TxnVersion::from(commit.key).0);
+                if let LedgerRule::Moves { to, .. } = commit.ledger {
+                    state.ledger = to;
+                }
                 self.remember(&state);
                 self.checkpoint_if_due(target).await;
                 return Ok(Published::Committed { version: target });
@@ -213,6 +263,17 @@ impl DeltaLog {
         self.not_carried(commit, version).await.map(Ok)
     }
 
+    /// Whether the table is what the commit's rows were resolved with.
+    async fn keeps_to_the_ledger(&self, commit: &Commit<'_>, state: &TableState) -> Result<bool> {
+        match commit.ledger {
+            LedgerRule::None => Ok(true),
+            LedgerRule::At(position) => Ok(state.ledger == position),
+            LedgerRule::Moves { from, planned_on, .. } => Ok(state.ledger == from
+                && (planned_on.version == state.version
+                    || planned_on.live_files == self.live_files_digest(state.version).await?)),
+        }
+    }
+
     async fn first_not_live(&self, removes: &[String], version: u64) -> Result<Option<String>> {
         if removes.is_empty() {
             return Ok(None);
@@ -275,8 +336,13 @@ fn settled(state: &TableState, commit: &Commit<'_>, table: &str) -> Result<Optio
 fn commit_bytes(commit: &Commit<'_>, adds: &[&AddedFile], machine: &dyn Machine) -> Bytes {
     let blind_append = commit.removes.is_empty();
     let id = machine.fresh_id().to_string();
-    let mut text = CommitText::new(commit.now_ms, "WRITE", json!({ "mode": "Append" }), blind_append, &id);
+    // Never a predicate: it would hold ids of people.
+    let (operation, parameters) = if blind_append { ("WRITE", json!({ "mode": "Append" })) } else { ("MERGE", json!({})) };
+    let mut text = CommitText::new(commit.now_ms, operation, parameters, blind_append, &id);
     text.txn(commit.app_id, TxnVersion::from(commit.key).0);
+    if let LedgerRule::Moves { to, .. } = commit.ledger {
+        text.txn(&ledger_app_id(commit.incarnation), to.0.cast_signed());
+    }
     for path in commit.removes {
         text.remove(path, commit.now_ms);
     }

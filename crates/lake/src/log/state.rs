@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alluvium_core::{Column, Error, Incarnation, Kind, Result, TableSpec, TxnVersion};
+use alluvium_core::{Column, Error, Incarnation, Kind, LedgerPosition, Result, TableSpec, TxnVersion, ledger_app_id};
 use delta_kernel::snapshot::Snapshot;
 use serde_json::Value;
 
@@ -22,6 +22,7 @@ pub struct TableState {
     pub(super) protocol: Protocol,
     pub(super) app_id: String,
     pub(super) txn: Option<i64>,
+    pub(super) ledger: LedgerPosition,
 }
 
 /// A log that seems damaged or gone is read so often, with so much time between, before it is said to be.
@@ -44,6 +45,12 @@ impl TableState {
     #[must_use]
     pub fn txn(&self) -> Option<TxnVersion> {
         self.txn.map(TxnVersion)
+    }
+
+    /// The position of the ledger that the table's rows were resolved at.
+    #[must_use]
+    pub fn ledger(&self) -> LedgerPosition {
+        self.ledger
     }
 
     /// The columns the table is partitioned by.
@@ -134,6 +141,11 @@ impl TableState {
         if let Some(txn) = actions.txns.iter().rev().find(|t| t.app_id == self.app_id) {
             self.txn = Some(txn.version);
         }
+        if let Some(moved) = self.property("incarnation").map(|of| ledger_app_id(&Incarnation(of.to_owned())))
+            && let Some(txn) = actions.txns.iter().rev().find(|t| t.app_id == moved)
+        {
+            self.ledger = position_of(Some(txn.version));
+        }
     }
 }
 
@@ -176,10 +188,18 @@ impl DeltaLog {
         let (engine, url, app) = (self.for_one_look().engine(), self.url(), app_id.to_owned());
         let read = blocking("reading a table's log", move || {
             let snapshot = Snapshot::builder_for(url).build(engine.as_ref());
-            Ok(snapshot.and_then(|s| s.get_app_id_version(&app, engine.as_ref()).map(|txn| (s, txn))))
+            Ok(snapshot.and_then(|s| {
+                let txn = s.get_app_id_version(&app, engine.as_ref())?;
+                let properties = s.table_configuration().metadata().configuration();
+                let ledger = match properties.get("alluvium.incarnation") {
+                    Some(of) => s.get_app_id_version(&ledger_app_id(&Incarnation(of.clone())), engine.as_ref())?,
+                    None => None,
+                };
+                Ok((s, txn, position_of(ledger)))
+            }))
         })
         .await?;
-        let (snapshot, txn) = match read {
+        let (snapshot, txn, ledger) = match read {
             Ok(read) => read,
             // That there is no log at all is told from a log that cannot be read by looking.
             Err(_) if !self.exists().await? => return Ok(None),
@@ -187,7 +207,7 @@ impl DeltaLog {
             Err(e) => return Err(self.kernel_error(e)),
         };
         let (metadata, protocol) = self.identity(&snapshot)?;
-        let state = TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn };
+        let state = TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn, ledger };
         self.remember(&state);
         Ok(Some(state))
     }
@@ -245,6 +265,11 @@ impl DeltaLog {
         .await?
         .map_err(|e| self.kernel_error(e))
     }
+}
+
+/// The position that a transaction's version names; without one, the beginning.
+fn position_of(version: Option<i64>) -> LedgerPosition {
+    LedgerPosition(version.and_then(|v| u64::try_from(v).ok()).unwrap_or(0))
 }
 
 /// Whether an error comes from the store, however deep below, and not from there being nothing.
