@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use alluvium_core::{Dataset, Error, Kind, Result};
-use alluvium_lake::{Arranged, Stager};
+use alluvium_core::{Dataset, Error, Kind, Request, Result};
+use alluvium_lake::{Arranged, SortedKey, Stager, in_place};
 use arrow::array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray, new_null_array};
 use arrow::datatypes::{DataType, Field, Int32Type, Schema, TimeUnit};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use super::dead_letters::DeadLetters;
 use crate::engine::Stop;
@@ -46,22 +48,58 @@ pub(super) struct Origin {
 
 /// What records become: rows of the deciding table, or refusals. Used from many threads.
 pub(super) trait Taking: Sync {
-    /// Takes a chunk's records.
+    /// Takes a chunk's records; asks nothing of the store.
     fn take(&self, chunk: Chunk, origin: &Origin, staged_at_micros: i64) -> Result<Made>;
+
+    /// Finds out in the store what takes need that could not be ended without; called once for all takes of a while, in their
+    /// order.
+    fn look_up<'a>(&'a self, _open: &'a [&'a Open]) -> BoxFuture<'a, Result<()>> {
+        std::future::ready(Ok(())).boxed()
+    }
+
+    /// Ends a take with what was found out.
+    fn end(&self, open: Open, _origin: &Origin, _staged_at_micros: i64) -> Result<Made> {
+        match open {
+            Open::Rows { rows, .. } => Ok(Made { rows: Some(rows), refused: Vec::new(), open: None }),
+            Open::Requests(_) => Err(Error::new(Kind::Internal, "requests among rows")),
+        }
+    }
 }
 
 /// What became of a chunk.
 pub(super) struct Made {
     /// Rows with all columns of the table.
-    pub(super) rows: RecordBatch,
+    pub(super) rows: Option<RecordBatch>,
     pub(super) refused: Vec<Refused>,
+    /// What is still to be settled.
+    pub(super) open: Option<Open>,
+}
+
+/// Records of which it takes a look into the store to say what becomes of them.
+pub(super) enum Open {
+    /// Rows that requests may change; what the ledger may know of them, sorted.
+    Rows {
+        rows: RecordBatch,
+        nodes: Vec<SortedKey>,
+    },
+    /// Requests whose ids may have been there before, with their numbers and how they came.
+    Requests(Vec<(u64, Request, Vec<u8>)>),
+}
+
+impl Open {
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Rows { rows, nodes } => rows.get_array_memory_size() + nodes.len() * size_of::<SortedKey>(),
+            Self::Requests(requests) => requests.iter().map(|(_, _, raw)| 3 * raw.len() + size_of::<Request>()).sum(),
+        }
+    }
 }
 
 /// Records that become rows as they are declared.
 impl Taking for Decoder {
     fn take(&self, chunk: Chunk, origin: &Origin, staged_at_micros: i64) -> Result<Made> {
         let Decoded { rows, refused, .. } = self.decode(chunk);
-        Ok(Made { rows: with_our_columns(&rows, &origin.source, staged_at_micros)?, refused })
+        Ok(Made { rows: Some(with_our_columns(&rows, &origin.source, staged_at_micros)?), refused, open: None })
     }
 }
 
@@ -97,22 +135,25 @@ struct Work {
 struct Ready {
     seq: u64,
     origin: Arc<Origin>,
-    rows: Result<Option<Arranged>>,
-    refused: Vec<Refused>,
+    made: Result<(Option<Arranged>, Vec<Refused>, Option<Open>)>,
 }
 
 impl Reading<'_> {
     /// Takes chunks until the feed ends.
-    pub(super) fn read(mut self, feed: &mut dyn Feed) -> Result<Read> {
+    pub(super) async fn read(mut self, feed: &mut dyn Feed) -> Result<Read> {
         let mut kept: Option<Arranged> = None;
         let mut chunks = 0;
         loop {
             let before = kept.as_ref().map_or(0, Arranged::memory_bytes);
-            let wave = self.wave(feed, &mut chunks, before as u64)?;
+            let wave = in_place(|| self.wave(feed, &mut chunks, before as u64))?;
             if wave.ended == Some(Read::Stopped) {
                 return Ok(Read::Stopped);
             }
-            kept = self.stage(kept, wave.ready, wave.ended.is_some())?;
+            let open: Vec<&Open> = wave.ready.iter().filter_map(|r| r.made.as_ref().ok()?.2.as_ref()).collect();
+            if !open.is_empty() {
+                self.taking.look_up(&open).await?;
+            }
+            kept = in_place(|| self.stage(kept, wave.ready, wave.ended.is_some()))?;
             if let Some(ended) = wave.ended {
                 return Ok(ended);
             }
@@ -168,9 +209,15 @@ impl Reading<'_> {
     fn stage(&mut self, kept: Option<Arranged>, ready: Vec<Ready>, last: bool) -> Result<Option<Arranged>> {
         let mut arranged: Vec<Arranged> = Vec::with_capacity(ready.len() + 1);
         arranged.extend(kept);
-        for Ready { origin, rows, refused, .. } in ready {
+        for Ready { origin, made, .. } in ready {
+            let (rows, refused, open) = made?;
             self.refused.push(&origin.source, origin.context.as_deref(), refused)?;
-            arranged.extend(rows?);
+            arranged.extend(rows);
+            if let Some(open) = open {
+                let made = self.taking.end(open, &origin, self.staged_at_micros)?;
+                self.refused.push(&origin.source, origin.context.as_deref(), made.refused)?;
+                arranged.extend(arrange(self.rows, made.rows)?);
+            }
         }
         self.rows.stage_arranged(arranged, last)
     }
@@ -193,19 +240,23 @@ impl Decoding<'_> {
         loop {
             let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(Work { seq, origin, chunk }) = next else { return };
-            let (rows, refused) = match self.taking.take(chunk, &origin, self.staged_at_micros) {
-                Ok(Made { rows, refused }) => (self.arrange(rows), refused),
-                Err(e) => (Err(e), Vec::new()),
-            };
-            let of_rows = rows.as_ref().ok().and_then(Option::as_ref).map_or(0, Arranged::memory_bytes);
-            let of_refused: usize = refused.iter().map(|r| r.raw.len() + r.reason.len()).sum();
-            bytes.fetch_add((of_rows + of_refused) as u64, Ordering::Relaxed);
-            ready.lock().unwrap_or_else(PoisonError::into_inner).push(Ready { seq, origin, rows, refused });
+            let made = self.taking.take(chunk, &origin, self.staged_at_micros);
+            let made = made.and_then(|made| Ok((arrange(self.rows, made.rows)?, made.refused, made.open)));
+            let held = made.as_ref().map_or(0, |(rows, refused, open)| {
+                let of_rows = rows.as_ref().map_or(0, Arranged::memory_bytes);
+                let of_refused: usize = refused.iter().map(|r| r.raw.len() + r.reason.len()).sum();
+                of_rows + of_refused + open.as_ref().map_or(0, Open::memory_bytes)
+            });
+            bytes.fetch_add(held as u64, Ordering::Relaxed);
+            ready.lock().unwrap_or_else(PoisonError::into_inner).push(Ready { seq, origin, made });
         }
     }
+}
 
-    fn arrange(&self, rows: RecordBatch) -> Result<Option<Arranged>> {
-        if rows.num_rows() == 0 { Ok(None) } else { self.rows.arrange(rows).map(Some) }
+fn arrange(stager: &Stager, rows: Option<RecordBatch>) -> Result<Option<Arranged>> {
+    match rows {
+        Some(rows) if rows.num_rows() > 0 => stager.arrange(rows).map(Some),
+        _ => Ok(None),
     }
 }
 

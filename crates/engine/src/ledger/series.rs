@@ -1,0 +1,87 @@
+//! Sorted files that are made from the batches of requests, one after the other: together they tell of all batches up to one.
+//!
+//! What is in them follows from the table `requests` alone, so whoever finds one missing makes it again, and two who make the same file
+//! make the same bytes of knowledge: the first that is there stays.
+
+use alluvium_core::{BatchNumber, BatchSpan, Error, Kind, Result, cover_segments, parse_span_file, span_file};
+use alluvium_lake::{SortedFile, SortedKey, Store};
+use object_store::path::Path;
+
+/// The files of one kind that tell of the batches up to [`Series::to`].
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    store: Store,
+    directory: String,
+    /// In the order of their batches; two may overlap, and then agree.
+    files: Vec<(BatchSpan, SortedFile)>,
+}
+
+impl Series {
+    /// Opens the files in a directory that tell of batches up to `up_to`, as far as they go without a gap.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed, [`Kind::Corrupt`] if a file is damaged.
+    pub(crate) async fn open(store: &Store, directory: String, up_to: BatchNumber) -> Result<Self> {
+        let mut series = Self { store: store.clone(), directory, files: Vec::new() };
+        series.extend(up_to).await?;
+        Ok(series)
+    }
+
+    /// Opens what came since.
+    pub(crate) async fn extend(&mut self, up_to: BatchNumber) -> Result<()> {
+        let found = self.store.list(&Path::from(self.directory.as_str()), None).await?;
+        let mut spans: Vec<BatchSpan> = found.iter().filter_map(|f| parse_span_file(f.path.filename()?)).collect();
+        spans.retain(|span| span.to <= up_to);
+        let cover = cover_segments(&spans, up_to);
+        let end = cover.records.first().map_or(up_to, |gap| gap.from);
+        let mut files = Vec::new();
+        for span in cover.segments.into_iter().filter(|span| span.to <= end) {
+            if let Some(open) = self.files.iter().find(|(known, _)| *known == span) {
+                files.push(open.clone());
+                continue;
+            }
+            match SortedFile::open(&self.store, &self.path(span)).await? {
+                Some(file) => files.push((span, file)),
+                // Merged into another meanwhile.
+                None => {
+                    return Err(Error::new(Kind::Unavailable, format!("{} was listed and is gone", self.path(span)))
+                        .hint("another process may just have merged it: run again"));
+                }
+            }
+        }
+        self.files = files;
+        Ok(())
+    }
+
+    /// The last batch that the files tell of.
+    pub(crate) fn to(&self) -> BatchNumber {
+        self.files.last().map_or(BatchNumber(0), |(span, _)| span.to)
+    }
+
+    /// Where the file of a span is.
+    pub(crate) fn path(&self, span: BatchSpan) -> Path {
+        Path::from(format!("{}/{}", self.directory, span_file(span)))
+    }
+
+    /// Whether any file may hold the key.
+    pub(crate) fn may_contain(&self, key: &SortedKey) -> bool {
+        self.files.iter().any(|(_, file)| file.may_contain(key))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.iter().all(|(_, file)| file.entries() == 0)
+    }
+
+    /// The files, oldest first.
+    pub(crate) fn files(&self) -> impl DoubleEndedIterator<Item = (BatchSpan, &SortedFile)> {
+        self.files.iter().map(|(span, file)| (*span, file))
+    }
+
+    /// All entries of sorted keys, from the oldest file to the newest: which key, and the value.
+    pub(crate) async fn get_all(&self, keys: &[SortedKey], mut visit: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        for (_, file) in &self.files {
+            file.get_many(keys, &mut visit).await?;
+        }
+        Ok(())
+    }
+}
