@@ -20,6 +20,7 @@ mod records;
 mod rows;
 mod schema;
 mod seats;
+mod sorted;
 mod sources;
 mod stage;
 mod store;
@@ -46,6 +47,9 @@ pub use records::{ChainListing, ChainStore, RecordedRange};
 pub use rows::{MarksDiffer, RowStream, Rows};
 pub use schema::{arrow_schema, arrow_type};
 pub use seats::{Seats, Share};
+pub use sorted::{
+    MAX_SORTED_VALUE_BYTES, MergeMode, SORTED_FORMAT, SortedFile, SortedKey, SortedScan, SortedSize, SortedWriter, merge_sorted,
+};
 pub use sources::{fix_source_shards, source_shards};
 pub use stage::{Arranged, StageSettings, Stager, Sweep};
 pub use store::{Found, Location, PutNew, STORE_PROOF_FORMAT, Store, store_error};
