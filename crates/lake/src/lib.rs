@@ -22,6 +22,7 @@ mod schema;
 mod seats;
 mod sorted;
 mod sources;
+mod splice;
 mod stage;
 mod store;
 mod unescape;
@@ -51,5 +52,6 @@ pub use sorted::{
     MAX_SORTED_VALUE_BYTES, MergeMode, SORTED_FORMAT, SortedFile, SortedKey, SortedScan, SortedSize, SortedWriter, merge_sorted,
 };
 pub use sources::{fix_source_shards, source_shards};
+pub use splice::{ColumnEdit, Edits, SpliceFile, SpliceSettings, Spliced, SplicedFile, Wanted};
 pub use stage::{Arranged, StageSettings, Stager, Sweep};
 pub use store::{Found, Location, PutNew, STORE_PROOF_FORMAT, Store, store_error};

@@ -20,13 +20,14 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection};
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, RowSelection};
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use crate::log::{ChangedFile, DeletedRows, DeltaLog};
+use crate::splice::reader_metadata;
 use crate::widen::{Widening, widening};
 
 /// The most rows of a batch.
@@ -75,13 +76,13 @@ impl DeltaLog {
             None => Vec::new(),
         };
         let mut reader = FileReader::new(self.store().object_store(), file).await.map_err(|e| unreadable(file, e))?;
-        let metadata =
-            ArrowReaderMetadata::load_async(&mut reader, ArrowReaderOptions::new()).await.map_err(|e| unreadable(file, e))?;
+        let footer = reader.get_metadata(None).await.map_err(|e| unreadable(file, e))?;
+        let metadata = reader_metadata(footer).map_err(|e| unreadable(file, e))?;
         let total = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
         let bytes: u64 = metadata.metadata().row_groups().iter().map(|g| g.total_byte_size().unsigned_abs()).sum();
         let batch_rows = (batch_bytes.saturating_mul(total) / bytes.max(1)).clamp(1, MAX_BATCH_ROWS);
-        let wanted = Wanted::new(file, metadata.schema(), schema)?;
-        let mask = ProjectionMask::roots(metadata.parquet_schema(), wanted.roots.iter().copied());
+        let shape = Shape::new(file, metadata.schema(), schema)?;
+        let mask = ProjectionMask::roots(metadata.parquet_schema(), shape.roots.iter().copied());
         let mut builder = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, metadata)
             .with_batch_size(usize::try_from(batch_rows).unwrap_or(1))
             .with_projection(mask);
@@ -92,7 +93,7 @@ impl DeltaLog {
         }
         let stream = builder.build().map_err(|e| unreadable(file, e))?;
         let file = file.clone();
-        Ok(stream.map_err(move |e| unreadable(&file, e)).and_then(move |batch| std::future::ready(wanted.shape(&batch))).boxed())
+        Ok(stream.map_err(move |e| unreadable(&file, e)).and_then(move |batch| std::future::ready(shape.bring(&batch))).boxed())
     }
 
     /// How the deletion vector `is` differs from `was`, which its file had before.
@@ -106,7 +107,7 @@ impl DeltaLog {
     }
 
     /// The positions that a deletion vector holds, ascending.
-    async fn positions(&self, deleted: &DeletedRows) -> Result<Vec<u64>> {
+    pub(crate) async fn positions(&self, deleted: &DeletedRows) -> Result<Vec<u64>> {
         let (engine, url, vector) = (self.engine(), self.url(), deleted.0.clone());
         tokio::task::spawn_blocking(move || vector.row_indexes(engine.storage_handler(), &url))
             .await
@@ -188,10 +189,10 @@ fn kept_ranges(of: Option<&[u64]>, without: &[u64], total: u64) -> Vec<Range<usi
 }
 
 /// How a file's columns become the table's.
-struct Wanted {
+pub(crate) struct Shape {
     schema: SchemaRef,
     /// The file's columns that are read, ascending.
-    roots: Vec<usize>,
+    pub(crate) roots: Vec<usize>,
     columns: Vec<Fill>,
     file: Path,
 }
@@ -205,8 +206,8 @@ enum Fill {
     Null,
 }
 
-impl Wanted {
-    fn new(file: &ChangedFile, there: &SchemaRef, schema: &SchemaRef) -> Result<Self> {
+impl Shape {
+    pub(crate) fn new(file: &ChangedFile, there: &SchemaRef, schema: &SchemaRef) -> Result<Self> {
         let mut roots: Vec<usize> = schema.fields().iter().filter_map(|f| there.index_of(f.name()).ok()).collect();
         roots.sort_unstable();
         let column = |field: &Arc<Field>| -> Result<Fill> {
@@ -235,7 +236,13 @@ impl Wanted {
         Ok(Self { schema: Arc::new(Schema::new(fields)), roots, columns, file: file.path.clone() })
     }
 
-    fn shape(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+    /// The columns that batches are brought into; each may be null.
+    pub(crate) const fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The batch, which has the columns at `roots`, in the table's.
+    pub(crate) fn bring(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = batch.num_rows();
         let strict = CastOptions { safe: false, ..CastOptions::default() };
         let column = |(from, field): (&Fill, &Arc<Field>)| -> Result<ArrayRef> {
@@ -271,12 +278,12 @@ fn does_not_fit(file: &Path, column: &str) -> Error {
     .hint("the table had other types once, or another program wrote the file; begin with the table as it stands: --snapshot")
 }
 
-fn damaged(file: &ChangedFile) -> Error {
+pub(crate) fn damaged(file: &ChangedFile) -> Error {
     Error::new(Kind::Corrupt, format!("the data file {} is damaged", file.path))
 }
 
 /// Our error for Parquet's; a file that is gone is another matter than one that is damaged.
-fn unreadable(file: &ChangedFile, error: ParquetError) -> Error {
+pub(crate) fn unreadable(file: &ChangedFile, error: ParquetError) -> Error {
     let mut below: Option<&(dyn StdError + 'static)> = Some(&error);
     while let Some(e) = below {
         match e.downcast_ref::<object_store::Error>() {

@@ -24,7 +24,7 @@ const GATHER_ROWS: usize = 65_536;
 /// The most bytes of them, going by the average row: offsets into text have 31 bits.
 const GATHER_BYTES: usize = 256 << 20;
 /// The most rows of a row group.
-const MAX_ROW_GROUP_ROWS: usize = 1 << 20;
+pub(crate) const MAX_ROW_GROUP_ROWS: usize = 1 << 20;
 /// The fewest rows of a row group that is not a file's last.
 const MIN_ROW_GROUP_ROWS: usize = 1024;
 
@@ -89,7 +89,7 @@ impl Piece<'_> {
 
 /// How rows of a table become files: schema without partition columns, writer properties.
 #[derive(Debug)]
-pub(super) struct Encoder {
+pub(crate) struct Encoder {
     schema: SchemaRef,
     properties: WriterProperties,
     target_file_bytes: usize,
@@ -106,7 +106,7 @@ pub(super) struct EncodedFile {
 }
 
 impl Encoder {
-    pub(super) fn new(spec: &TableSpec) -> Self {
+    pub(crate) fn new(spec: &TableSpec) -> Self {
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("alluvium ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -127,6 +127,11 @@ impl Encoder {
             properties: properties.build(),
             target_file_bytes: usize::try_from(spec.target_file_bytes).unwrap_or(usize::MAX),
         }
+    }
+
+    /// How columns are encoded.
+    pub(crate) const fn properties(&self) -> &WriterProperties {
+        &self.properties
     }
 
     /// Encodes the rows of `batches` that `order` names, handing over each file as it is closed. A file is closed when it has come
@@ -259,7 +264,7 @@ fn encode_column(
 }
 
 /// Whether a float column, or one inside a struct, holds a NaN.
-fn has_nan(array: &dyn Array) -> bool {
+pub(crate) fn has_nan(array: &dyn Array) -> bool {
     match array.data_type() {
         ArrowType::Float64 => array.as_primitive::<Float64Type>().values().iter().any(|v| v.is_nan()),
         ArrowType::Float32 => array.as_primitive::<Float32Type>().values().iter().any(|v| v.is_nan()),
@@ -269,7 +274,7 @@ fn has_nan(array: &dyn Array) -> bool {
 }
 
 /// Parquet leaves of a column.
-fn leaf_count(data_type: &ArrowType) -> usize {
+pub(crate) fn leaf_count(data_type: &ArrowType) -> usize {
     match data_type {
         ArrowType::Struct(fields) => fields.iter().map(|f| leaf_count(f.data_type())).sum(),
         ArrowType::List(element) => leaf_count(element.data_type()),
