@@ -6,9 +6,11 @@
 
 mod engine;
 mod ingest;
+mod ledger;
 mod namespace;
 mod observe;
 mod read;
+mod requests;
 mod resolve;
 mod source;
 

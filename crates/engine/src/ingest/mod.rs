@@ -3,6 +3,7 @@
 //! One chain a dataset that reads files, several for one that reads Kafka. Each round finishes what the chain's newest record intends, or reads the next range, stages it, records
 //! it and publishes it. Invariants: `no_lost_row`, `no_duplicate_row`, `position_never_goes_back`, `fenced`.
 
+mod again;
 mod backlog;
 mod dead_letters;
 mod files;
@@ -14,12 +15,14 @@ mod position;
 mod read;
 mod read_files;
 mod replay;
+mod resolving;
 mod run;
 mod spread;
 mod stage;
 mod taken;
 mod work;
 
+pub(crate) use read::{Made, Open, Origin, Taking};
 pub use kafka::{PartitionPosition, TopicPosition};
 pub use letters::{DeadLetter, DeadLetterList};
 pub use position::{FilePosition, SourcePosition};

@@ -39,15 +39,15 @@ pub(super) enum Fed {
 }
 
 /// Where a chunk's records come from, as rows and dead letters say it.
-pub(super) struct Origin {
+pub(crate) struct Origin {
     /// `_source`: a file's name, or topic and partition.
-    pub(super) source: String,
+    pub(crate) source: String,
     /// What each of its records needs to be decoded again.
-    pub(super) context: Option<String>,
+    pub(crate) context: Option<String>,
 }
 
 /// What records become: rows of the deciding table, or refusals. Used from many threads.
-pub(super) trait Taking: Sync {
+pub(crate) trait Taking: Sync {
     /// Takes a chunk's records; asks nothing of the store.
     fn take(&self, chunk: Chunk, origin: &Origin, staged_at_micros: i64) -> Result<Made>;
 
@@ -67,16 +67,16 @@ pub(super) trait Taking: Sync {
 }
 
 /// What became of a chunk.
-pub(super) struct Made {
+pub(crate) struct Made {
     /// Rows with all columns of the table.
-    pub(super) rows: Option<RecordBatch>,
-    pub(super) refused: Vec<Refused>,
+    pub(crate) rows: Option<RecordBatch>,
+    pub(crate) refused: Vec<Refused>,
     /// What is still to be settled.
-    pub(super) open: Option<Open>,
+    pub(crate) open: Option<Open>,
 }
 
 /// Records of which it takes a look into the store to say what becomes of them.
-pub(super) enum Open {
+pub(crate) enum Open {
     /// Rows that requests may change; what the ledger may know of them, sorted.
     Rows {
         rows: RecordBatch,

@@ -1,15 +1,17 @@
 //! Reads and stages the next batch, up to its record.
 
 use alluvium_core::{
-    BatchKey, BatchRecord, DatePartitionCount, LedgerPosition, RECORD_FORMAT, Range, RecordBody, Recorded, Result, TableFiles,
-    TableSpec,
+    BatchKey, BatchNumber, BatchRecord, DatePartitionCount, LedgerPosition, RECORD_FORMAT, Range, RecordBody, Recorded, Result,
+    TableFiles, TableSpec, app_id,
 };
 use alluvium_lake::{StageSettings, Stager, Sweep, in_place};
 
 use super::dead_letters::DeadLetters;
-use super::read::{Feed, Read, Reading};
+use super::read::{Feed, Read, Reading, Taking};
+use super::resolving::{EventTaking, Resolving};
 use super::work::ChainWork;
-use crate::source::Decoder;
+use crate::ledger::DatasetLedger;
+use crate::requests::{RequestIds, RequestTaking, StateChanges, matched};
 
 /// How many finished files may wait to be put.
 const FILES_IN_FLIGHT: usize = 16;
@@ -18,7 +20,13 @@ const FILES_IN_FLIGHT: usize = 16;
 pub(super) struct Staged {
     pub(super) data: TableFiles,
     pub(super) dead_letters: TableFiles,
+    pub(super) retries: TableFiles,
+    pub(super) outcomes: TableFiles,
+    /// What the rows were resolved at.
+    pub(super) ledger: LedgerPosition,
     pub(super) counts: Vec<DatePartitionCount>,
+    /// Records that were passed over while they were taken.
+    pub(super) skipped: u64,
     pub(super) staged_at_micros: i64,
     /// What takes the files away if the record is never written.
     pub(super) sweeps: Vec<Sweep>,
@@ -30,7 +38,11 @@ impl Staged {
         Self {
             data: TableFiles::default(),
             dead_letters: TableFiles::default(),
+            retries: TableFiles::default(),
+            outcomes: TableFiles::default(),
+            ledger: LedgerPosition::BEGINNING,
             counts: Vec::new(),
+            skipped: 0,
             staged_at_micros,
             sweeps: Vec::new(),
         }
@@ -41,20 +53,66 @@ impl ChainWork<'_> {
     /// Stages what `feed` gives; `None` if the user asked to stop. What was staged of a batch that will not be recorded is
     /// deleted.
     pub(super) async fn stage(&self, key: BatchKey, feed: &mut dyn Feed) -> Result<Option<Staged>> {
-        let spec = TableSpec::deciding(self.dataset);
-        let staged_at_micros = self.engine.clock.now_micros();
-        let settings = |org: Option<String>| StageSettings {
+        if self.dataset.is_requests() {
+            let ids = RequestIds::open(self.engine, &self.incarnation, BatchNumber(key.batch.0 - 1)).await?;
+            let taking = RequestTaking::new(&self.engine.project.datasets, ids, key.batch);
+            let staged = self.stage_as(key, &taking, feed).await?;
+            return Ok(staged.map(|staged| Staged { skipped: taking.repeated(), ..staged }));
+        }
+        let taking = EventTaking::new(self.dataset, self.ledger().await?);
+        let Some(staged) = self.stage_as(key, &taking, feed).await? else { return Ok(None) };
+        self.with_states(key, staged, taking.into_resolving()).await.map(Some)
+    }
+
+    /// The ledger at the position of the data table, as this process saw it last: that it has moved meanwhile shows when the batch
+    /// is published.
+    pub(super) async fn ledger(&self) -> Result<DatasetLedger> {
+        let log = self.engine.log_of(&TableSpec::data(self.dataset));
+        let position = log.ledger_seen(&app_id(self.chain.chain())).await?;
+        DatasetLedger::open(self.engine, &self.incarnation, self.dataset, position).await
+    }
+
+    /// Adds what resolving the rows says of requests that waited for such rows.
+    pub(super) async fn with_states(&self, key: BatchKey, mut staged: Staged, resolving: Resolving<'_>) -> Result<Staged> {
+        staged.ledger = resolving.position();
+        staged.skipped += resolving.erased();
+        let (ledger, hits) = resolving.into_hits();
+        let matched = matched(&ledger, self.dataset, &hits).await?;
+        if matched.is_empty() {
+            return Ok(staged);
+        }
+        let mut open = self.engine.open_requests(&self.dataset.name).await?;
+        open.retain(|id, _| matched.contains_key(id));
+        // Those that were applied before are told of no more: the source goes on sending what was converted long ago.
+        let matched = matched.into_iter().filter(|(id, _)| open.contains_key(id)).collect();
+        let states = StateChanges::plan(&[], &open, matched, false, self.engine.project.requests.max_attempts);
+        if !states.is_empty() {
+            let settings = self.stage_settings(key, staged.staged_at_micros, None);
+            (staged.retries, staged.outcomes) = states.stage(self.engine, &self.dataset.name, &settings).await?;
+        }
+        Ok(staged)
+    }
+
+    pub(super) fn stage_settings(&self, key: BatchKey, staged_at_micros: i64, org: Option<String>) -> StageSettings {
+        StageSettings {
             chain: self.chain.chain().clone(),
             key,
             now_ms: staged_at_micros.div_euclid(1000),
             org,
             files_in_flight: FILES_IN_FLIGHT,
-        };
-        let rows = Stager::new(&self.engine.log_of(&spec), &spec, settings(Some(self.dataset.org.clone())));
+        }
+    }
+
+    async fn stage_as(&self, key: BatchKey, taking: &dyn Taking, feed: &mut dyn Feed) -> Result<Option<Staged>> {
+        let spec = TableSpec::deciding(self.dataset);
+        let staged_at_micros = self.engine.clock.now_micros();
+        let org = (!self.dataset.is_requests()).then(|| self.dataset.org.clone());
+        let rows = Stager::new(&self.engine.log_of(&spec), &spec, self.stage_settings(key, staged_at_micros, org));
         let letters_spec = TableSpec::dead_letters();
-        let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None));
+        let settings = self.stage_settings(key, staged_at_micros, None);
+        let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings);
         let sweeps = vec![rows.sweep(), letters.sweep()];
-        let read = self.read(key, staged_at_micros, rows, letters, feed).await;
+        let read = self.read(key, staged_at_micros, taking, rows, letters, feed).await;
         match read {
             Ok(Some(staged)) => Ok(Some(Staged { sweeps, ..staged })),
             failed => {
@@ -70,48 +128,45 @@ impl ChainWork<'_> {
         &self,
         key: BatchKey,
         staged_at_micros: i64,
+        taking: &dyn Taking,
         rows: Stager,
         letters: Stager,
         feed: &mut dyn Feed,
     ) -> Result<Option<Staged>> {
         let mut refused = DeadLetters::new(letters, self.dataset.name.clone(), key, staged_at_micros, self.engine.memory_bytes);
-        let decoder = Decoder::new(self.dataset);
-        let read = in_place(|| {
-            Reading {
-                dataset: self.dataset,
-                taking: &decoder,
-                rows: &rows,
-                refused: &mut refused,
-                memory_bytes: self.engine.memory_bytes,
-                staged_at_micros,
-                stop: &self.engine.stop,
-                observer: self.engine.observer.as_ref(),
-            }
-            .read(feed)
-        })?;
-        if read == Read::Stopped {
+        let reading = Reading {
+            dataset: self.dataset,
+            taking,
+            rows: &rows,
+            refused: &mut refused,
+            memory_bytes: self.engine.memory_bytes,
+            staged_at_micros,
+            stop: &self.engine.stop,
+            observer: self.engine.observer.as_ref(),
+        };
+        if reading.read(feed).await? == Read::Stopped {
             return Ok(None);
         }
         let letters = in_place(|| refused.into_stager())?;
         let (data, counts) = rows.finish().await?;
         let (dead_letters, _) = letters.finish().await?;
-        Ok(Some(Staged { data, dead_letters, counts, staged_at_micros, sweeps: Vec::new() }))
+        Ok(Some(Staged { data, dead_letters, counts, ..Staged::nothing(staged_at_micros) }))
     }
 
     /// The record of what was staged of a range.
     pub(super) fn record_of(&self, key: BatchKey, range: Range, skipped: u64, staged: Staged) -> (BatchRecord, Vec<Sweep>) {
-        let Staged { data, dead_letters, counts, staged_at_micros, sweeps } = staged;
+        let sweeps = staged.sweeps;
         let recorded = Recorded {
             range,
-            data,
-            dead_letters,
-            retries: TableFiles::default(),
-            outcomes: TableFiles::default(),
-            ledger: LedgerPosition::BEGINNING,
+            data: staged.data,
+            dead_letters: staged.dead_letters,
+            retries: staged.retries,
+            outcomes: staged.outcomes,
+            ledger: staged.ledger,
             mutation: None,
-            counts,
-            skipped,
-            staged_at_micros,
+            counts: staged.counts,
+            skipped: skipped + staged.skipped,
+            staged_at_micros: staged.staged_at_micros,
         };
         let record = BatchRecord {
             format: RECORD_FORMAT,

@@ -8,7 +8,7 @@ use alluvium_core::{
 use alluvium_lake::Plant;
 use alluvium_lake::{ChainListing, ChainStore, PutNew, Sweep};
 
-use super::finish::{Finished, Finishing};
+use super::finish::{Amend, Finished, Finishing};
 use crate::engine::Engine;
 
 /// Finished batches whose records are kept though nothing needs them.
@@ -78,11 +78,17 @@ impl<'a> ChainWork<'a> {
         let attempt = newest.attempt.next().ok_or_else(|| {
             Error::new(Kind::Internal, format!("batch {newest} of {} was attempted too often: {why}", self.dataset.name))
         })?;
-        Ok(match self.earlier_intent(listing, newest).await? {
-            // The range is fixed, and what was staged for it is still there: the same intent under another key.
-            Some(intent) => Resumed::Again(BatchRecord { attempt, ..intent }),
-            None => Resumed::Anew(BatchKey { batch: newest.batch, attempt }),
-        })
+        let key = BatchKey { batch: newest.batch, attempt };
+        let intent = match why {
+            Amend::Voided => self.earlier_intent(listing, newest).await?,
+            Amend::Moved => Some(record),
+        };
+        let Some(intent) = intent else { return Ok(Resumed::Anew(key)) };
+        // The range is fixed, and what was staged for it is still there.
+        Ok(Resumed::Again(match Self::intent_of(&intent) {
+            Some(recorded) if why == Amend::Moved => self.resolved_again(&intent, recorded, key).await?,
+            _ => BatchRecord { attempt, ..intent },
+        }))
     }
 
     /// Marks a batch as done that the table does not carry.

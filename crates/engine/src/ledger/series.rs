@@ -3,9 +3,14 @@
 //! What is in them follows from the table `requests` alone, so whoever finds one missing makes it again, and two who make the same file
 //! make the same bytes of knowledge: the first that is there stays.
 
+use std::cmp::Ordering;
+
 use alluvium_core::{BatchNumber, BatchSpan, Error, Kind, Result, cover_segments, parse_span_file, span_file};
-use alluvium_lake::{SortedFile, SortedKey, Store};
+use alluvium_lake::{MergeMode, SortedFile, SortedKey, SortedWriter, Store, merge_sorted};
 use object_store::path::Path;
+
+/// Files are merged when there are so many.
+const MERGE_FROM: usize = 8;
 
 /// The files of one kind that tell of the batches up to [`Series::to`].
 #[derive(Debug, Clone)]
@@ -83,5 +88,64 @@ impl Series {
             file.get_many(keys, &mut visit).await?;
         }
         Ok(())
+    }
+
+    /// All entries whose keys begin so, from the oldest file to the newest.
+    pub(crate) async fn scan_prefix(&self, prefix: &[u8; 8], mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut from = [0; SortedKey::BYTES];
+        from[..8].copy_from_slice(prefix);
+        for (_, file) in &self.files {
+            let mut scan = file.scan_from(&SortedKey(from));
+            while scan.advance().await? {
+                match scan.key().0[..8].cmp(prefix) {
+                    Ordering::Less => {}
+                    Ordering::Equal => visit(scan.value())?,
+                    Ordering::Greater => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one file of several small ones of about the same size, once there are many: all of them tell of batches that are finished,
+    /// and nobody asks for what was between them. The ones it is made of go.
+    pub(crate) async fn merge_small(&mut self, mode: MergeMode, up_to: BatchNumber) -> Result<()> {
+        let mergeable: Vec<(BatchSpan, SortedFile)> = self.files.iter().filter(|(span, _)| span.to <= up_to).cloned().collect();
+        let joined = mergeable.windows(2).all(|pair| pair[0].0.to == pair[1].0.from);
+        if mergeable.len() < MERGE_FROM || !joined {
+            return Ok(());
+        }
+        // From the newest back, as long as a file is not much larger than those behind it together.
+        let (mut first, mut entries) = (mergeable.len() - 1, 0);
+        while first > 0 && mergeable[first - 1].1.entries() <= 2 * (entries + mergeable[first].1.entries()) {
+            entries += mergeable[first].1.entries();
+            first -= 1;
+        }
+        let some = &mergeable[first..];
+        let (Some((oldest, _)), Some((newest, _))) = (some.first(), some.last()) else { return Ok(()) };
+        let Some(span) = BatchSpan::new(oldest.from, newest.to) else { return Ok(()) };
+        if some.len() < 2 {
+            return Ok(());
+        }
+        let mut writer = SortedWriter::new(&self.store, self.path(span))?;
+        let files: Vec<SortedFile> = some.iter().map(|(_, file)| file.clone()).collect();
+        merge_sorted(&files, mode, |_, _| true, &mut writer).await?;
+        match writer.finish("").await {
+            // Another process was quicker.
+            Err(e) if e.kind() == Kind::Conflict => {}
+            written => {
+                let _size = written?;
+            }
+        }
+        let merged = SortedFile::open(&self.store, &self.path(span)).await?.ok_or_else(|| {
+            Error::new(Kind::Unavailable, format!("{} was written and is not there", self.path(span))).hint("run again")
+        })?;
+        let gone = some.iter().map(|(span, _)| self.path(*span)).collect();
+        let keep = |span: &BatchSpan| !some.iter().any(|(other, _)| other == span);
+        let mut files: Vec<(BatchSpan, SortedFile)> = self.files.iter().filter(|(span, _)| keep(span)).cloned().collect();
+        files.push((span, merged));
+        files.sort_by_key(|(span, _)| *span);
+        self.files = files;
+        self.store.delete_all(gone).await
     }
 }

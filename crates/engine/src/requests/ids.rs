@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use alluvium_core::{BatchNumber, BatchSpan, Error, Incarnation, Kind, RequestDigest, Result};
-use alluvium_lake::{SortedKey, SortedWriter};
+use alluvium_lake::{MergeMode, SortedKey, SortedWriter};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::engine::Engine;
@@ -54,7 +54,7 @@ impl RequestIds {
                 return Err(Error::new(Kind::Unavailable, "an index of requests was written and is not there").hint("run again"));
             }
         }
-        series.merge_small(engine).await?;
+        series.merge_small(MergeMode::KeepAll, finished).await?;
         Ok(Self { series })
     }
 

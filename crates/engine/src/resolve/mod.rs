@@ -5,9 +5,11 @@
 //! becomes follows from what its source gave, which `_original` keeps, and never from what it was in between.
 
 mod edits;
+mod fates;
 mod original;
 mod rows;
 
-pub(crate) use edits::{Cells, EditPlanner, Fate, RowEdits, edited, json_of_id};
+pub(crate) use edits::{RowEdits, edited};
+pub(crate) use fates::{HitRow, Hits, nodes_of_row, plan_edits};
 pub(crate) use original::Original;
 pub(crate) use rows::{ORIGINAL, SourceRows, deciding_columns};

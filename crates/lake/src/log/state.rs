@@ -183,6 +183,17 @@ impl DeltaLog {
         }
     }
 
+    /// The position of the ledger that the table is at, as this process saw it last, or as it is now; the beginning if there is no table.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::state`].
+    pub async fn ledger_seen(&self, app_id: &str) -> Result<LedgerPosition> {
+        if let Some(known) = self.known_state(app_id) {
+            return Ok(known.ledger);
+        }
+        Ok(self.state(app_id).await?.map_or(LedgerPosition::BEGINNING, |state| state.ledger))
+    }
+
     async fn state_now(&self, app_id: &str) -> Result<Option<TableState>> {
         self.forget(app_id);
         let (engine, url, app) = (self.for_one_look().engine(), self.url(), app_id.to_owned());

@@ -120,7 +120,14 @@ impl SortedFile {
     /// All entries, in order.
     #[must_use]
     pub fn scan(&self) -> SortedScan {
-        SortedScan::new(self.clone())
+        SortedScan::new(self.clone(), 0)
+    }
+
+    /// All entries from a place on that is not behind the first entry of `from`, in order: a few entries of lesser keys come first.
+    #[must_use]
+    pub fn scan_from(&self, from: &SortedKey) -> SortedScan {
+        let first_block = self.inner.tail.blocks.partition_point(|block| block.first < *from).saturating_sub(1);
+        SortedScan::new(self.clone(), first_block)
     }
 }
 

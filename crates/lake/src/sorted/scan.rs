@@ -28,9 +28,10 @@ pub struct SortedScan {
 }
 
 impl SortedScan {
-    pub(super) fn new(file: SortedFile) -> Self {
+    /// From the block with this number on.
+    pub(super) fn new(file: SortedFile, first_block: usize) -> Self {
         let all = file.clone();
-        let mut at = 0;
+        let mut at = first_block;
         let fetches = std::iter::from_fn(move || {
             let places = &all.inner.tail.blocks;
             let fetch = Fetches { places, blocks: (at..places.len()).peekable() }.next()?;
