@@ -17,7 +17,7 @@ use crate::observe::BatchReport;
 use crate::source::Removal;
 
 /// What became of a recorded batch.
-pub(super) enum Finished {
+pub(crate) enum Finished {
     /// All its tables have it.
     Done(Box<DoneMark>),
     /// It cannot be published as recorded: it takes another attempt.
@@ -26,7 +26,7 @@ pub(super) enum Finished {
 
 /// Why a batch takes another attempt over the same range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Amend {
+pub(crate) enum Amend {
     /// Vacuum found no record of it and fenced it.
     Voided,
     /// The table is not what the attempt was made for: at another position of the ledger, or with other files.
@@ -43,12 +43,12 @@ impl fmt::Display for Amend {
 }
 
 /// A batch on its way through the tables.
-pub(super) struct Finishing<'a> {
-    pub(super) engine: &'a Engine,
-    pub(super) incarnation: &'a Incarnation,
-    pub(super) dataset: &'a Dataset,
-    pub(super) chain: &'a ChainStore,
-    pub(super) resumed: bool,
+pub(crate) struct Finishing<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) incarnation: &'a Incarnation,
+    pub(crate) dataset: &'a Dataset,
+    pub(crate) chain: &'a ChainStore,
+    pub(crate) resumed: bool,
 }
 
 impl Finishing<'_> {
@@ -59,7 +59,7 @@ impl Finishing<'_> {
     ///
     /// # Cancel safety
     /// Cancelled anywhere, the next who reads the chain finishes the batch.
-    pub(super) async fn finish(&self, record: &BatchRecord) -> Result<Finished> {
+    pub(crate) async fn finish(&self, record: &BatchRecord) -> Result<Finished> {
         match self.carry(record).await {
             // Once others have finished the batch, a cleanup may take what it is looked for in.
             Err(e) if e.kind() == Kind::Corrupt => match self.chain.done_mark(record.batch).await? {

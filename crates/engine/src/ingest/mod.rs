@@ -19,12 +19,14 @@ mod resolving;
 mod run;
 mod spread;
 mod stage;
+mod submit;
 mod taken;
 mod work;
 
-pub(crate) use read::{Made, Open, Origin, Taking};
+pub(crate) use finish::{Amend, Finished, Finishing};
 pub use kafka::{PartitionPosition, TopicPosition};
 pub use letters::{DeadLetter, DeadLetterList};
 pub use position::{FilePosition, SourcePosition};
+pub(crate) use read::{Made, Open, Origin, Taking};
 pub use run::{IngestOptions, Mode, RunSummary};
 pub(crate) use run::{lease_name, replay_lease_name, shard_lease_name};

@@ -78,10 +78,7 @@ pub(crate) struct Made {
 /// Records of which it takes a look into the store to say what becomes of them.
 pub(crate) enum Open {
     /// Rows that requests may change; what the ledger may know of them, sorted.
-    Rows {
-        rows: RecordBatch,
-        nodes: Vec<SortedKey>,
-    },
+    Rows { rows: RecordBatch, nodes: Vec<SortedKey> },
     /// Requests whose ids may have been there before, with their numbers and how they came.
     Requests(Vec<(u64, Request, Vec<u8>)>),
 }

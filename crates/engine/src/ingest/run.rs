@@ -66,6 +66,15 @@ pub struct RunSummary {
     pub failed: Vec<(String, Error)>,
 }
 
+impl RunSummary {
+    /// Adds what another run did.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.batches += other.batches;
+        self.outcome += other.outcome;
+        self.failed.extend(other.failed);
+    }
+}
+
 /// Who takes a turn in a run.
 struct Turn<'a> {
     dataset: &'a Dataset,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchNumber, BatchSpan, Dataset, Error, Fate, Incarnation, Kind, LedgerBuilder, LedgerPosition, Op, OrgLedger, Request, Result,
-    Shape,
+    BatchNumber, BatchSpan, Dataset, Error, Fate, FateChange, Incarnation, Kind, LedgerBuilder, LedgerPosition, Op, OrgLedger,
+    Request, Result, Shape,
 };
 use alluvium_lake::{SortedKey, SortedWriter};
 
@@ -30,7 +30,12 @@ pub(crate) struct DatasetLedger {
 impl DatasetLedger {
     /// The ledger at a position that a table is at, or none of whose requests was ever folded (then it is empty, and its
     /// [`DatasetLedger::position`] the beginning).
-    pub(crate) async fn open(engine: &Engine, incarnation: &Incarnation, dataset: &Dataset, position: LedgerPosition) -> Result<Self> {
+    pub(crate) async fn open(
+        engine: &Engine,
+        incarnation: &Incarnation,
+        dataset: &Dataset,
+        position: LedgerPosition,
+    ) -> Result<Self> {
         let up_to = BatchNumber(position.0);
         let resolver = &engine.resolver;
         Ok(Self {
@@ -46,7 +51,12 @@ impl DatasetLedger {
     }
 
     /// Folds the requests of the batches up to `finished` that were not folded yet.
-    pub(crate) async fn catch_up(engine: &Engine, incarnation: &Incarnation, dataset: &Dataset, finished: BatchNumber) -> Result<Self> {
+    pub(crate) async fn catch_up(
+        engine: &Engine,
+        incarnation: &Incarnation,
+        dataset: &Dataset,
+        finished: BatchNumber,
+    ) -> Result<Self> {
         let mut ledger = Self::open(engine, incarnation, dataset, LedgerPosition(finished.0)).await?;
         while ledger.fates.to() < finished {
             let to = BatchNumber(finished.0.min(ledger.fates.to().0 + BATCHES_AT_ONCE));
@@ -84,7 +94,7 @@ impl DatasetLedger {
         let gathered = self.gather(seeds, span.from).await?;
         let mut entries: Vec<(SortedKey, Vec<u8>)> = Vec::new();
         for (org, ledger) in &gathered {
-            ledger.changed(span.from, span.to, &mut |node, _before, now| {
+            ledger.changed(span.from, span.to, &mut |FateChange { node, new: now, .. }| {
                 entries.push((node_key(org, node), NodeFate::encode(org, node, now)));
             });
         }
@@ -153,6 +163,16 @@ impl DatasetLedger {
             })
             .await?;
         self.gather(seeds.into_values().collect(), self.fates.to()).await
+    }
+
+    /// Whether a request came after a delete, by then applied, that executes later and had removed what it would have changed.
+    pub(crate) async fn is_late(&self, request: &Request) -> Result<bool> {
+        let nodes: Vec<(String, OwnedNode)> =
+            nodes_of(request).into_iter().map(|node| (request.org.clone(), OwnedNode::of(node))).collect();
+        let around = self.around(&nodes).await?;
+        let Some(ledger) = around.get(&request.org) else { return Ok(false) };
+        let late = ledger.late(self.fates.to());
+        Ok(ledger.requests().zip(late).any(|(other, late)| late && other.order.request_id == request.id))
     }
 
     /// Whether no request was ever folded.

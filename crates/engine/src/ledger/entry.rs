@@ -139,7 +139,8 @@ fn take_text(from: &mut &[u8]) -> Result<String> {
 }
 
 fn damaged() -> Error {
-    Error::new(Kind::Corrupt, "a file of the folded ledger is damaged").hint("delete _alluvium/ledger of the namespace: it is made again")
+    Error::new(Kind::Corrupt, "a file of the folded ledger is damaged")
+        .hint("delete _alluvium/ledger of the namespace: it is made again")
 }
 
 #[cfg(test)]

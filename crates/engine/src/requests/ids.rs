@@ -40,9 +40,14 @@ impl RequestIds {
         while series.to() < finished {
             let to = BatchNumber(finished.0.min(series.to().0 + BATCHES_AT_ONCE));
             let Some(span) = BatchSpan::new(series.to(), to) else { break };
-            let mut entries: Vec<(SortedKey, [u8; 40])> = engine.accepted(span).await?.iter().map(|accepted| {
-                (id_key(&accepted.request.id), encode(KnownRequest { digest: accepted.digest, batch: accepted.batch }))
-            }).collect();
+            let mut entries: Vec<(SortedKey, [u8; 40])> = engine
+                .accepted(span)
+                .await?
+                .iter()
+                .map(|accepted| {
+                    (id_key(&accepted.request.id), encode(KnownRequest { digest: accepted.digest, batch: accepted.batch }))
+                })
+                .collect();
             entries.sort_unstable();
             let mut writer = SortedWriter::new(&engine.store, series.path(span))?;
             for (key, value) in &entries {
@@ -83,7 +88,9 @@ fn encode(known: KnownRequest) -> [u8; 40] {
 
 fn decode(value: &[u8]) -> Result<KnownRequest> {
     let parts = value.split_at_checked(32).and_then(|(digest, batch)| Some((digest.try_into().ok()?, batch.try_into().ok()?)));
-    let (digest, batch) = parts.ok_or_else(|| Error::new(Kind::Corrupt, "an index of requests is damaged").hint("delete _alluvium/ledger: it is made again"))?;
+    let (digest, batch) = parts.ok_or_else(|| {
+        Error::new(Kind::Corrupt, "an index of requests is damaged").hint("delete _alluvium/ledger: it is made again")
+    })?;
     Ok(KnownRequest { digest: RequestDigest(digest), batch: BatchNumber(u64::from_le_bytes(batch)) })
 }
 

@@ -14,9 +14,7 @@ use alluvium_core::{
     TableName, TableSpec,
 };
 use alluvium_lake::{StageSettings, Stager, arrow_schema, blocking};
-use arrow::array::{
-    Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
-};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::datatypes::Int64Type;
 
 use crate::engine::Engine;
@@ -112,7 +110,12 @@ impl StateChanges {
     }
 
     /// Stages the rows for a batch.
-    pub(crate) async fn stage(self, engine: &Engine, dataset: &DatasetName, settings: &StageSettings) -> Result<(TableFiles, TableFiles)> {
+    pub(crate) async fn stage(
+        self,
+        engine: &Engine,
+        dataset: &DatasetName,
+        settings: &StageSettings,
+    ) -> Result<(TableFiles, TableFiles)> {
         let now_micros = settings.now_ms * 1000;
         let job = settings.chain.job;
         let retries = if self.retries.is_empty() {
@@ -153,7 +156,8 @@ fn retry_rows(
         Arc::new(Int64Array::from_iter_values(retries.iter().map(|r| r.2.cast_signed()))),
         // With the next batch.
         Arc::new(
-            TimestampMicrosecondArray::from_iter(retries.iter().map(|r| (r.3 == WAITING).then_some(now_micros))).with_timezone("UTC"),
+            TimestampMicrosecondArray::from_iter(retries.iter().map(|r| (r.3 == WAITING).then_some(now_micros)))
+                .with_timezone("UTC"),
         ),
         Arc::new(StringArray::from_iter_values(retries.iter().map(|r| r.3))),
         Arc::new(StringArray::from(vec![job.name(); rows])),
@@ -209,8 +213,7 @@ fn take_newest(rows: &RecordBatch, dataset: &DatasetName, newest: &mut HashMap<S
     };
     let text = |name: &str| rows.column_by_name(name).and_then(|c| c.as_string_opt::<i32>()).ok_or_else(corrupt);
     let (ids, orgs, datasets, states) = (text("request_id")?, text("org_id")?, text("dataset")?, text("state")?);
-    let attempts =
-        rows.column_by_name("attempts").and_then(|c| c.as_primitive_opt::<Int64Type>()).ok_or_else(corrupt)?;
+    let attempts = rows.column_by_name("attempts").and_then(|c| c.as_primitive_opt::<Int64Type>()).ok_or_else(corrupt)?;
     for row in 0..rows.num_rows() {
         if datasets.is_null(row) || datasets.value(row) != dataset.0 {
             continue;

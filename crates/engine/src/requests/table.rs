@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchNumber, BatchSpan, Dataset, Delete, Error, Job, Kind, Op, Request, RequestDigest, Result, Scope, TableSpec, parse_data_file,
+    BatchNumber, BatchSpan, Dataset, Delete, Error, Job, Kind, Op, Request, RequestDigest, Result, Scope, TableSpec,
+    parse_data_file,
 };
 use alluvium_lake::arrow_schema;
-use arrow::array::{
-    Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray,
-};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray};
 use arrow::datatypes::Int64Type;
 
 use crate::engine::Engine;
@@ -147,7 +146,8 @@ impl Engine {
         let mut accepted = Vec::new();
         for file in log.live_files(None).await? {
             // A file of the intake's own holds one batch; those of other jobs and programs hold any.
-            let batch = parse_data_file(&file.path).filter(|f| f.chain.dataset.0 == Dataset::REQUESTS && f.chain.job == Job::Mutate);
+            let batch =
+                parse_data_file(&file.path).filter(|f| f.chain.dataset.0 == Dataset::REQUESTS && f.chain.job == Job::Mutate);
             if batch.is_some_and(|f| f.key.batch <= span.from || f.key.batch > span.to) {
                 continue;
             }

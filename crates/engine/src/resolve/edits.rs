@@ -46,6 +46,25 @@ impl RowEdits {
     pub(crate) fn is_empty(&self) -> bool {
         self.erased.is_empty() && self.changed.is_empty()
     }
+
+    /// What changes in some of the rows, ascending, counted among themselves.
+    pub(crate) fn only(&self, rows: &[usize]) -> Self {
+        let place = |row: &usize| rows.binary_search(row).ok();
+        let mut edits = Self {
+            erased: self.erased.iter().filter_map(place).collect(),
+            changed: self.changed.iter().filter_map(place).collect(),
+            cells: BTreeMap::new(),
+        };
+        for (column, cells) in &self.cells {
+            let some: Vec<(usize, Option<String>)> =
+                cells.rows.iter().zip(&cells.texts).filter_map(|(row, text)| Some((place(row)?, text.clone()))).collect();
+            if !some.is_empty() {
+                let (rows, texts) = some.into_iter().unzip();
+                edits.cells.insert(column.clone(), Cells { rows, texts });
+            }
+        }
+        edits
+    }
 }
 
 /// Plans what must change so that the rows are what `fates` say. The batch has every column that a fate or an `_original` names.

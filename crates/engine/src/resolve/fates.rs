@@ -27,9 +27,11 @@ pub(crate) struct HitRow {
 impl HitRow {
     /// The nodes it hangs on, without the organisation.
     pub(crate) fn nodes(&self, dataset: &Dataset) -> Vec<OwnedNode> {
-        let ids = dataset.identities.iter().zip(&self.ids).filter_map(|(identity, id)| {
-            Some(OwnedNode::Id { field: identity.field.clone(), id: id.clone()? })
-        });
+        let ids = dataset
+            .identities
+            .iter()
+            .zip(&self.ids)
+            .filter_map(|(identity, id)| Some(OwnedNode::Id { field: identity.field.clone(), id: id.clone()? }));
         ids.chain(self.key.clone().map(OwnedNode::Record)).collect()
     }
 }
@@ -94,9 +96,10 @@ pub(crate) fn plan_edits(
             Outcome::Unchanged => Fate::Unchanged,
             Outcome::Erased => Fate::Erased,
             Outcome::Changed(changed) => {
-                let ids = changed.ids.iter().map(|(at, id)| {
-                    (dataset.identities[*at].field.clone(), json_of_id(id.as_ref().map(|id| id.as_str())))
-                });
+                let ids = changed
+                    .ids
+                    .iter()
+                    .map(|(at, id)| (dataset.identities[*at].field.clone(), json_of_id(id.as_ref().map(|id| id.as_str()))));
                 let columns = changed.columns.iter().map(|(column, value)| ((*column).to_owned(), value.as_str().to_owned()));
                 Fate::Changed(ids.chain(columns).collect())
             }

@@ -11,5 +11,4 @@ mod rows;
 
 pub(crate) use edits::{RowEdits, edited};
 pub(crate) use fates::{HitRow, Hits, nodes_of_row, plan_edits};
-pub(crate) use original::Original;
 pub(crate) use rows::{ORIGINAL, SourceRows, deciding_columns};

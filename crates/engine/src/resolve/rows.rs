@@ -62,6 +62,11 @@ impl<'a> SourceRows<'a> {
         self.times[row]
     }
 
+    /// The day of the event, in UTC.
+    pub(crate) fn event_date(&self, row: usize) -> i32 {
+        i32::try_from(self.times[row].div_euclid(MICROS_PER_DAY)).unwrap_or(i32::MAX)
+    }
+
     pub(crate) fn key(&self, row: usize) -> Option<&str> {
         self.key.as_ref().and_then(|key| value(key, row))
     }

@@ -47,6 +47,15 @@ pub struct ChangedFile {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeletedRows(pub(crate) DeletionVectorDescriptor);
 
+impl ChangedFile {
+    /// The value that the log says for all rows in a column that the table is partitioned by, in Delta's spelling; `None`: null, or it is
+    /// no such column.
+    #[must_use]
+    pub fn partition_value(&self, column: &str) -> Option<&str> {
+        self.partition_values.get(column).and_then(Option::as_deref).filter(|value| !value.is_empty())
+    }
+}
+
 impl DeletedRows {
     /// How many rows are deleted.
     #[must_use]
@@ -211,6 +220,35 @@ impl DeltaLog {
             ),
         )
         .hint("another program wrote it; begin with the table as it stands: --snapshot"))
+    }
+
+    /// The columns as the log has them now.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::state`]; [`Kind::NotFound`] if there is no table.
+    pub async fn stored_schema(&self) -> Result<SchemaRef> {
+        let gone = || Error::new(Kind::NotFound, format!("table {} is gone", self.root()));
+        Ok(self.standing().await?.ok_or_else(gone)?.schema)
+    }
+
+    /// The files of `version`, oldest first, each with the statistics that the log has of it.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::state`].
+    pub async fn standing_files_with_statistics(&self, version: u64) -> Result<Vec<(ChangedFile, Option<String>)>> {
+        let snapshot = self.snapshot(Some(version)).await?;
+        let mut statistics: HashMap<String, String> = HashMap::new();
+        for file in snapshot.log_data().iter() {
+            statistics.extend(file.stats().map(|stats| (file.path().into_owned(), stats)));
+        }
+        let files = self.standing_files(version).await?;
+        Ok(files
+            .into_iter()
+            .map(|file| {
+                let stats = statistics.remove(&file.name);
+                (file, stats)
+            })
+            .collect())
     }
 
     /// The files of `version`, oldest first.

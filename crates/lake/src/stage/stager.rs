@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use alluvium_core::{AddedFile, BatchKey, ChainId, DatePartitionCount, Error, Kind, Result, TableFiles, TableSpec, data_file};
 use arrow::array::{Array, RecordBatch};
 use arrow::compute::{SortColumn, interleave, lexsort_to_indices};
+use bytes::Bytes;
 use rayon::prelude::*;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::encode::{EncodedFile, Encoder, Order};
 use super::group::{self, Arranged, Counts, Partition, expand};
 use super::statistics::statistics;
 use crate::log::DeltaLog;
+use crate::splice::SplicedFile;
 use crate::store::PutNew;
 
 /// From this size on a partition's columns are encoded in parallel.
@@ -169,12 +171,37 @@ impl Stager {
         Ok(Some(order.values().iter().map(|i| rows[*i as usize]).collect()))
     }
 
+    /// Takes a file that was made elsewhere; `values` are those of the partition columns, in the table's order. Waits while too many others
+    /// are on their way.
+    ///
+    /// # Errors
+    /// As [`Stager::stage_arranged`]; that it could not be put shows in [`Stager::finish`].
+    pub async fn adopt(&self, values: &[(String, Option<String>)], file: SplicedFile) -> Result<String> {
+        let SplicedFile { bytes, rows, stats } = file;
+        let permit = self.permits.clone().acquire_owned().await;
+        let permit = permit.map_err(|e| Error::new(Kind::Internal, "waiting to put a file").source(e))?;
+        let name = self.next_name();
+        let added = AddedFile {
+            path: name.clone(),
+            partition_values: values.to_vec(),
+            size: bytes.len() as u64,
+            rows,
+            modified_ms: self.settings.now_ms,
+            stats,
+        };
+        self.put_named(added, bytes, permit);
+        Ok(name)
+    }
+
+    fn next_name(&self) -> String {
+        let seq = self.next_file.fetch_add(1, Ordering::Relaxed);
+        data_file(&self.settings.chain, self.settings.key, &self.writer, seq)
+    }
+
     /// Puts a file in the background, as soon as not too many others are on their way.
     fn put(&self, values: &[(String, Option<String>)], file: EncodedFile) -> Result<()> {
-        let seq = self.next_file.fetch_add(1, Ordering::Relaxed);
-        let name = data_file(&self.settings.chain, self.settings.key, &self.writer, seq);
         let added = AddedFile {
-            path: name,
+            path: self.next_name(),
             partition_values: values.to_vec(),
             size: file.bytes.len() as u64,
             rows: file.rows,
@@ -185,10 +212,15 @@ impl Stager {
             .runtime
             .block_on(self.permits.clone().acquire_owned())
             .map_err(|e| Error::new(Kind::Internal, "waiting to put a file").source(e))?;
+        self.put_named(added, file.bytes, permit);
+        Ok(())
+    }
+
+    fn put_named(&self, added: AddedFile, bytes: Bytes, permit: OwnedSemaphorePermit) {
         let (store, path) = (self.log.store().clone(), self.log.data_path(&added.path));
         let put = self.runtime.spawn(async move {
             let _permit = permit;
-            match store.stage_own(&path, file.bytes).await? {
+            match store.stage_own(&path, bytes).await? {
                 PutNew::Created => Ok(added),
                 PutNew::Exists => {
                     Err(Error::new(Kind::Internal, format!("staging {path}: a file of that name is there already")))
@@ -196,7 +228,6 @@ impl Stager {
             }
         });
         self.puts.lock().unwrap_or_else(PoisonError::into_inner).push(put);
-        Ok(())
     }
 
     /// What takes away all that this stager stages, should no record ever name it.

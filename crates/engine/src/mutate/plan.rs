@@ -1,0 +1,196 @@
+//! One attempt at moving a table: every file that may hold what changed is looked at, what is to be rewritten is staged.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use alluvium_core::{
+    BatchKey, BatchNumber, BatchRecord, DatePartitionCount, Error, Kind, LedgerPosition, Mutation, PlannedOn, RECORD_FORMAT,
+    Range, RecordBody, Recorded, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
+};
+use alluvium_lake::{SpliceSettings, StageSettings, Stager, Sweep, blocking, live_files_digest};
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::file::{Looked, Looking, Rewrite};
+use super::run::Mutating;
+use super::wanted::WantedNodes;
+use crate::ledger::DatasetLedger;
+use crate::requests::{StateChanges, matched, new_requests};
+use crate::resolve::Hits;
+
+/// Files that are looked at at the same time, at most.
+const FILES_AT_ONCE: usize = 4;
+/// How many finished files may wait to be put.
+const FILES_IN_FLIGHT: usize = 16;
+
+impl Mutating<'_> {
+    /// The record of an attempt that moves the table from `from`, where it is at `version`, to `to`; `None` if there is nothing to do.
+    /// Requests that wait are tried unless they were in this run (`tried`). `fixed`: another attempt at this batch was recorded, so there
+    /// is something to do.
+    #[expect(clippy::too_many_arguments, reason = "they are what an attempt is made of")]
+    pub(super) async fn plan(
+        &self,
+        key: BatchKey,
+        from: LedgerPosition,
+        to: LedgerPosition,
+        ledger: DatasetLedger,
+        version: u64,
+        tried: bool,
+        fixed: bool,
+    ) -> Result<Option<(BatchRecord, Vec<Sweep>)>> {
+        let spec = TableSpec::data(self.dataset);
+        let log = self.engine.log_of(&spec);
+        let requests = new_requests(&ledger, from).await?;
+        let open = self.engine.open_requests(&self.dataset.name).await?;
+        let waits = !tried && open.values().any(|retry| retry.state == crate::requests::WAITING);
+        let standing = log.standing_files_with_statistics(version).await?;
+        let covered: HashSet<String> = self.foreign_covered().await?;
+        let is_foreign = |name: &str| parse_data_file(name).is_none_or(|f| f.chain.incarnation != self.incarnation);
+        let foreign: Vec<String> = standing.iter().map(|(f, _)| f.name.clone()).filter(|name| is_foreign(name)).collect();
+        let new_foreign: HashSet<&str> = foreign.iter().map(String::as_str).filter(|name| !covered.contains(*name)).collect();
+        let resolves_foreign = !new_foreign.is_empty() && to > LedgerPosition::BEGINNING;
+        if from == to && !waits && !resolves_foreign && !fixed {
+            return Ok(None);
+        }
+        let changed = ledger.changed_since(from).await?;
+        let wanted = WantedNodes::new(&changed, &requests);
+        let wanted_of_foreign = if resolves_foreign {
+            let all = ledger.changed_since(LedgerPosition::BEGINNING).await?;
+            WantedNodes::new(&all, &new_requests(&ledger, LedgerPosition::BEGINNING).await?)
+        } else {
+            WantedNodes::default()
+        };
+        let planned_on = PlannedOn { version, live_files: live_files_digest(standing.iter().map(|(f, _)| f.name.as_str())) };
+        let now_micros = self.engine.clock.now_micros();
+        let settings = StageSettings {
+            chain: self.chain.chain().clone(),
+            key,
+            now_ms: now_micros.div_euclid(1000),
+            org: None,
+            files_in_flight: FILES_IN_FLIGHT,
+        };
+        let looking = Arc::new(Looking {
+            log: log.clone(),
+            dataset: self.dataset.clone(),
+            settings: SpliceSettings::new(&spec, &log.stored_schema().await?),
+            spec: spec.clone(),
+            ledger: ledger.clone(),
+            wanted,
+            wanted_of_foreign,
+        });
+        let candidates: Vec<_> = standing
+            .into_iter()
+            .map(|(file, stats)| {
+                let is_new_foreign = new_foreign.contains(file.name.as_str());
+                (file, stats, is_new_foreign)
+            })
+            .filter(|(file, _, foreign)| looking.may_hold(file, *foreign))
+            .collect();
+        let mut work = RewriteWork { files_opened: candidates.len() as u64, ..RewriteWork::default() };
+        let stager = Stager::new(&log, &spec, settings.clone());
+        let sweep = stager.sweep();
+        let staged = self.rewrite(&looking, candidates, stager, &mut work).await;
+        let (data, counts, hits) = match staged {
+            Ok(staged) => staged,
+            Err(e) => {
+                sweep.run().await;
+                return Err(e);
+            }
+        };
+        let relevant: BTreeSet<&str> =
+            requests.iter().map(|(r, _)| r.id.as_str()).chain(open.keys().map(String::as_str)).collect();
+        let mut matched = matched(&ledger, self.dataset, &hits).await?;
+        matched.retain(|id, _| relevant.contains(id.as_str()));
+        let states = StateChanges::plan(&requests, &open, matched, !tried, self.engine.project.requests.max_attempts);
+        let (retries, outcomes) = states.stage(self.engine, &self.dataset.name, &settings).await?;
+        let recorded = Recorded {
+            range: Range::Ledger { from, to },
+            data,
+            dead_letters: TableFiles::default(),
+            retries,
+            outcomes,
+            ledger: from,
+            mutation: Some(Mutation { to, planned_on, foreign, work }),
+            counts,
+            skipped: 0,
+            staged_at_micros: now_micros,
+        };
+        let record = BatchRecord {
+            format: RECORD_FORMAT,
+            chain: self.chain.chain().clone(),
+            batch: key.batch,
+            attempt: key.attempt,
+            body: RecordBody::Intent(Box::new(recorded)),
+        };
+        Ok(Some((record, vec![sweep])))
+    }
+
+    /// Looks at the candidates and stages what stands in their places.
+    async fn rewrite(
+        &self,
+        looking: &Arc<Looking>,
+        candidates: Vec<(alluvium_lake::ChangedFile, Option<String>, bool)>,
+        mut stager: Stager,
+        work: &mut RewriteWork,
+    ) -> Result<(TableFiles, Vec<DatePartitionCount>, Hits)> {
+        let mut removes = Vec::new();
+        let mut counts: BTreeMap<(String, i32), (u64, u64)> = BTreeMap::new();
+        let mut hits = Hits::new();
+        let looks = candidates.into_iter().map(|(file, stats, foreign)| {
+            let looking = looking.clone();
+            async move {
+                let looked = tokio::spawn(async move { looking.look(file, stats, foreign).await });
+                looked.await.map_err(|e| Error::new(Kind::Internal, "looking at a data file").source(e))?
+            }
+        });
+        let mut looks = stream::iter(looks).buffered(FILES_AT_ONCE);
+        while let Some(looked) = looks.try_next().await? {
+            let Looked { file, rewrite, hits: of_file } = looked;
+            for (hit, rows) in of_file {
+                *hits.entry(hit).or_default() += rows;
+            }
+            let Some(Rewrite { spliced, moved, counts: of_file, .. }) = rewrite else { continue };
+            let values: Vec<(String, Option<String>)> = looking
+                .spec
+                .partition_by
+                .iter()
+                .map(|column| (column.clone(), file.partition_value(column).map(str::to_owned)))
+                .collect();
+            work.files_rewritten += 1;
+            work.bytes_copied += spliced.bytes_copied;
+            work.bytes_encoded += spliced.bytes_encoded;
+            for file in spliced.files {
+                let _name = stager.adopt(&values, file).await?;
+            }
+            if let Some(rows) = moved {
+                stager = blocking("staging rows of another partition", move || stager.stage(vec![rows]).map(|()| stager)).await?;
+            }
+            for (partition, (updated, deleted)) in of_file {
+                work.updated += updated;
+                work.deleted += deleted;
+                let sum = counts.entry(partition).or_default();
+                *sum = (sum.0 + updated, sum.1 + deleted);
+            }
+            removes.push(file.name);
+        }
+        removes.sort_unstable();
+        let (mut data, _) = stager.finish().await?;
+        data.removes = removes;
+        let counts = counts
+            .into_iter()
+            .map(|((org, event_date), (updated, deleted))| DatePartitionCount { org, event_date, inserted: 0, updated, deleted })
+            .collect();
+        Ok((data, counts, hits))
+    }
+
+    /// The files of other writers that the newest finished batch has looked through.
+    async fn foreign_covered(&self) -> Result<HashSet<String>> {
+        let listing = self.chain.listing().await?;
+        let Some(done) = listing.newest_done() else { return Ok(HashSet::new()) };
+        let Some(mark) = self.chain.done_mark(done).await? else { return Ok(HashSet::new()) };
+        let record = self.chain.record(BatchKey { batch: BatchNumber(done.0), attempt: mark.attempt }).await?;
+        Ok(match record.map(|r| r.body) {
+            Some(RecordBody::Intent(recorded)) => recorded.mutation.map(|m| m.foreign.into_iter().collect()).unwrap_or_default(),
+            _ => HashSet::new(),
+        })
+    }
+}
