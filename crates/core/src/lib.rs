@@ -7,12 +7,15 @@ mod chain;
 mod dataset;
 mod error;
 mod kafka;
+mod ledger;
 mod names;
 mod position;
 mod project;
 mod record;
+mod request;
 mod tables;
 mod taken;
+mod time;
 mod token;
 mod types;
 mod units;
@@ -26,6 +29,10 @@ pub use error::{Error, Kind, Result, TextError};
 pub use kafka::{
     KafkaPositions, KafkaStanding, SHARDS_FORMAT, SourceShards, TopicLook, default_shards, loss_error, partitions_of,
 };
+pub use ledger::{
+    Changed, Ending, FATE_FORMAT, Fate, FateChange, Fates, FinalId, LedgerBuilder, LedgerRequest, Live, Node, NodeKey, Order, OrgLedger, Outcome, Piece,
+    RowGroup, SetColumn, Shape, SourceRow, resolve,
+};
 pub use names::{ChainFile, DataFile, Namespace, Resolver, TableName, app_id, data_file, parse_data_file};
 pub use position::{
     FileCursor, FileRange, FileStamp, KafkaRange, LastTaken, LossKind, Offset, OffsetLoss, PartitionRange, Range,
@@ -34,10 +41,17 @@ pub use project::{INIT_TEMPLATE, KafkaSettings, Place, Problem, Project, Project
 pub use record::{
     AddedFile, BatchOutcome, BatchRecord, DatePartitionCount, DoneMark, RECORD_FORMAT, RecordBody, Recorded, TableFiles,
 };
+pub use request::{
+    Delete, Id, JsonText, MAX_ID_BYTES, MAX_REQUEST_BYTES, MAX_REQUEST_ID_BYTES, MAX_REQUEST_ORG_BYTES, MAX_SUBJECTS, Op, OrderKey,
+    REQUEST_FORMAT, Refusal, Request, RequestDigest, Scope, Subject, read_request,
+};
 pub use tables::{ADDED_COLUMNS, Column, TableSpec};
 pub use taken::{
     BatchSpan, Cover, FilePlan, FilePlanner, FoundFile, PartialLost, SEGMENT_FORMAT, Segment, SegmentPlan, StoredSegment,
     TakenFiles, cover_segments, decode_segment, encode_segment, is_looked_at, names_in_segment_of, plan_files, plan_segment,
+};
+pub use time::{
+    MICROS_PER_DAY, TimeFault, day_in_range, day_of_micros, parse_date, parse_timestamp, push_time, timestamp_in_range,
 };
 pub use token::{NextVersion, ReadFrom, ReadKind, ReaderId, TOKEN_FORMAT, TableMark, Token};
 pub use types::{DataType, StructField, TypeParseError};
