@@ -232,7 +232,10 @@ fn time_cell<'a>(
     if nanos % 1000 != 0 && data_type == &DataType::Timestamp {
         return Cell::Unfit(Unfit::Time(TimeFault::TooFine));
     }
-    let micros = match i64::try_from(nanos.div_euclid(1000)).map_err(|_| Unfit::Time(TimeFault::YearOutOfRange)).and_then(time::in_range) {
+    let micros = match i64::try_from(nanos.div_euclid(1000))
+        .map_err(|_| Unfit::Time(TimeFault::YearOutOfRange))
+        .and_then(time::in_range)
+    {
         Ok(micros) => micros,
         Err(unfit) => return Cell::Unfit(unfit),
     };

@@ -1,7 +1,7 @@
 //! Dates and times of input: as the core reads them, with the decoder's reasons.
 
-use alluvium_core::{day_in_range as core_day_in_range, parse_date, parse_timestamp, timestamp_in_range};
 pub(crate) use alluvium_core::{MICROS_PER_DAY, day_of_micros as day_of, push_time as push};
+use alluvium_core::{day_in_range as core_day_in_range, parse_date, parse_timestamp, timestamp_in_range};
 
 use super::convert::Unfit;
 
