@@ -88,6 +88,8 @@ pub struct TableFiles {
 pub struct Mutation {
     /// The position that the table has afterwards.
     pub to: LedgerPosition,
+    /// A digest of the declaration that the table's rows are resolved with afterwards.
+    pub shape: String,
     /// What the table was when its files were looked through.
     pub planned_on: PlannedOn,
     /// Files of other writers that were looked through and stay, by their paths as stored.

@@ -149,16 +149,16 @@ impl Resolver {
         format!("{}/ids", self.ledger_dir(incarnation))
     }
 
-    /// The directory of what requests make of a dataset's ids: `<ledger>/datasets/<dataset>/fates`.
+    /// The directory of what requests make of a dataset's ids, as it is declared: `<ledger>/datasets/<dataset>/<shape>/fates`.
     #[must_use]
-    pub fn fates_dir(&self, incarnation: &Incarnation, dataset: &DatasetName) -> String {
-        format!("{}/datasets/{dataset}/fates", self.ledger_dir(incarnation))
+    pub fn fates_dir(&self, incarnation: &Incarnation, dataset: &DatasetName, shape: &str) -> String {
+        format!("{}/datasets/{dataset}/{shape}/fates", self.ledger_dir(incarnation))
     }
 
-    /// The directory of a dataset's requests by what they name: `<ledger>/datasets/<dataset>/requests`.
+    /// The directory of a dataset's requests by what they name: `<ledger>/datasets/<dataset>/<shape>/requests`.
     #[must_use]
-    pub fn requests_by_node_dir(&self, incarnation: &Incarnation, dataset: &DatasetName) -> String {
-        format!("{}/datasets/{dataset}/requests", self.ledger_dir(incarnation))
+    pub fn requests_by_node_dir(&self, incarnation: &Incarnation, dataset: &DatasetName, shape: &str) -> String {
+        format!("{}/datasets/{dataset}/{shape}/requests", self.ledger_dir(incarnation))
     }
 
     /// A lease's record: `<ns>/_alluvium/leases/<name>/<seq, 20 digits>.json`.

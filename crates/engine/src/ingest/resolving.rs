@@ -20,7 +20,6 @@ use crate::source::{Chunk, Decoder};
 
 /// Takes events in, and resolves them.
 pub(super) struct EventTaking<'a> {
-    dataset: &'a Dataset,
     decoder: Decoder,
     resolving: Resolving<'a>,
 }
@@ -36,7 +35,7 @@ pub(super) struct Resolving<'a> {
 
 impl<'a> EventTaking<'a> {
     pub(super) fn new(dataset: &'a Dataset, ledger: DatasetLedger) -> Self {
-        Self { dataset, decoder: Decoder::new(dataset), resolving: Resolving::new(dataset, ledger) }
+        Self { decoder: Decoder::new(dataset), resolving: Resolving::new(dataset, ledger) }
     }
 
     pub(super) fn into_resolving(self) -> Resolving<'a> {

@@ -69,7 +69,7 @@ impl ChainWork<'_> {
     pub(super) async fn ledger(&self) -> Result<DatasetLedger> {
         let log = self.engine.log_of(&TableSpec::data(self.dataset));
         let position = log.ledger_seen(&app_id(self.chain.chain())).await?;
-        DatasetLedger::open(self.engine, &self.incarnation, self.dataset, position).await
+        DatasetLedger::at(self.engine, &self.incarnation, self.dataset, position).await
     }
 
     /// Adds what resolving the rows says of requests that waited for such rows.

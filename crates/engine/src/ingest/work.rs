@@ -1,8 +1,8 @@
 //! A chain of a dataset and what any round of it does, whatever its source: finish what is recorded, record what was staged.
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Kind, Range, RecordBody, Result, Shard,
-    TableSpec, app_id,
+    BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Kind, LedgerPosition, Range, RecordBody,
+    Result, Shard, TableSpec, app_id,
 };
 #[cfg(feature = "plants")]
 use alluvium_lake::Plant;
@@ -190,7 +190,13 @@ impl<'a> ChainWork<'a> {
             .hint("restore the table's directory from a backup; to begin anew, delete the namespace or use a new dataset name"));
         }
         let app = app_id(self.chain.chain());
-        self.engine.log_of(&spec).ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        let log = self.engine.log_of(&spec);
+        let position = if self.dataset.is_requests() || log.exists().await? {
+            LedgerPosition::BEGINNING
+        } else {
+            LedgerPosition(self.engine.requests_taken(&self.incarnation).await?.0)
+        };
+        log.ensure_at(&spec, &self.incarnation, &app, self.engine.clock.now_ms(), position).await?;
         self.prepared = true;
         Ok(())
     }

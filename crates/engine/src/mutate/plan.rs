@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchRecord, DatePartitionCount, Error, Kind, LedgerPosition, Mutation, PlannedOn, RECORD_FORMAT,
-    Range, RecordBody, Recorded, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
+    BatchKey, BatchRecord, DatePartitionCount, Error, Kind, LedgerPosition, Mutation, PlannedOn, RECORD_FORMAT, Range,
+    RecordBody, Recorded, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
 };
 use alluvium_lake::{SpliceSettings, StageSettings, Stager, Sweep, blocking, live_files_digest};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -43,15 +43,18 @@ impl Mutating<'_> {
         let open = self.engine.open_requests(&self.dataset.name).await?;
         let waits = !tried && open.values().any(|retry| retry.state == crate::requests::WAITING);
         let standing = log.standing_files_with_statistics(version).await?;
-        let covered: HashSet<String> = self.foreign_covered().await?;
+        let newest = self.newest_mutation().await?;
+        // Rows that were resolved for another declaration are all looked at again.
+        let redeclared = newest.as_ref().is_some_and(|mutation| mutation.shape != ledger.digest());
+        let covered: HashSet<String> = newest.map(|m| m.foreign.into_iter().collect()).unwrap_or_default();
         let is_foreign = |name: &str| parse_data_file(name).is_none_or(|f| f.chain.incarnation != self.incarnation);
         let foreign: Vec<String> = standing.iter().map(|(f, _)| f.name.clone()).filter(|name| is_foreign(name)).collect();
         let new_foreign: HashSet<&str> = foreign.iter().map(String::as_str).filter(|name| !covered.contains(*name)).collect();
         let resolves_foreign = !new_foreign.is_empty() && to > LedgerPosition::BEGINNING;
-        if from == to && !waits && !resolves_foreign && !fixed {
+        if from == to && !waits && !resolves_foreign && !redeclared && !fixed {
             return Ok(None);
         }
-        let changed = ledger.changed_since(from).await?;
+        let changed = ledger.changed_since(if redeclared { LedgerPosition::BEGINNING } else { from }).await?;
         let wanted = WantedNodes::new(&changed, &requests);
         let wanted_of_foreign = if resolves_foreign {
             let all = ledger.changed_since(LedgerPosition::BEGINNING).await?;
@@ -109,7 +112,7 @@ impl Mutating<'_> {
             retries,
             outcomes,
             ledger: from,
-            mutation: Some(Mutation { to, planned_on, foreign, work }),
+            mutation: Some(Mutation { to, shape: ledger.digest().to_owned(), planned_on, foreign, work }),
             counts,
             skipped: 0,
             staged_at_micros: now_micros,
@@ -182,15 +185,15 @@ impl Mutating<'_> {
         Ok((data, counts, hits))
     }
 
-    /// The files of other writers that the newest finished batch has looked through.
-    async fn foreign_covered(&self) -> Result<HashSet<String>> {
+    /// What the newest finished batch did.
+    async fn newest_mutation(&self) -> Result<Option<Mutation>> {
         let listing = self.chain.listing().await?;
-        let Some(done) = listing.newest_done() else { return Ok(HashSet::new()) };
-        let Some(mark) = self.chain.done_mark(done).await? else { return Ok(HashSet::new()) };
-        let record = self.chain.record(BatchKey { batch: BatchNumber(done.0), attempt: mark.attempt }).await?;
+        let Some(batch) = listing.newest_done() else { return Ok(None) };
+        let Some(mark) = self.chain.done_mark(batch).await? else { return Ok(None) };
+        let record = self.chain.record(BatchKey { batch, attempt: mark.attempt }).await?;
         Ok(match record.map(|r| r.body) {
-            Some(RecordBody::Intent(recorded)) => recorded.mutation.map(|m| m.foreign.into_iter().collect()).unwrap_or_default(),
-            _ => HashSet::new(),
+            Some(RecordBody::Intent(recorded)) => recorded.mutation,
+            _ => None,
         })
     }
 }

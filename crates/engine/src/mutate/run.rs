@@ -215,14 +215,11 @@ impl Mutating<'_> {
             )
             .hint("_alluvium or the table requests was restored to an older state: bring back the newest"));
         }
-        let mut ledger = DatasetLedger::catch_up(self.engine, &self.incarnation, self.dataset, taken).await?;
         let to = match range {
-            Some(Range::Ledger { to, .. }) => {
-                ledger = DatasetLedger::open(self.engine, &self.incarnation, self.dataset, to).await?;
-                to
-            }
-            _ => ledger.position(),
+            Some(Range::Ledger { to, .. }) => to,
+            _ => LedgerPosition(taken.0),
         };
+        let ledger = DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to).await?;
         let _state = log.ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
         let _what_was_staged_before_may_be_used = before;
         let planned = self.plan(key, from, to, ledger, state.version(), *tried, range.is_some()).await?;
@@ -255,9 +252,4 @@ impl Mutating<'_> {
     fn finishing(&self, resumed: bool) -> Finishing<'_> {
         Finishing { engine: self.engine, incarnation: &self.incarnation, dataset: self.dataset, chain: &self.chain, resumed }
     }
-}
-
-/// The position that a table must have passed for a request of that batch to be applied to it.
-pub(crate) const fn passed(position: LedgerPosition, batch: BatchNumber) -> bool {
-    position.0 >= batch.0
 }

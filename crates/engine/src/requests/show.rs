@@ -195,8 +195,8 @@ impl Engine {
         let Some(incarnation) = self.existing_incarnation().await? else { return Ok(false) };
         let taken = self.requests_taken(&incarnation).await?;
         for dataset in self.project.datasets.iter().filter(|d| counts(request, d)) {
-            let ledger = crate::ledger::DatasetLedger::open(self, &incarnation, dataset, LedgerPosition(taken.0)).await?;
-            if ledger.position().0 >= batch.0 && ledger.is_late(request).await? {
+            let ledger = crate::ledger::DatasetLedger::at(self, &incarnation, dataset, LedgerPosition(taken.0)).await?;
+            if taken >= batch && ledger.is_late(request).await? {
                 return Ok(true);
             }
         }
