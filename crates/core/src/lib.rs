@@ -30,8 +30,8 @@ pub use kafka::{
     KafkaPositions, KafkaStanding, SHARDS_FORMAT, SourceShards, TopicLook, default_shards, loss_error, partitions_of,
 };
 pub use ledger::{
-    Changed, Ending, FATE_FORMAT, Fate, FateChange, Fates, FinalId, LedgerBuilder, LedgerRequest, Live, Node, NodeKey, Order, OrgLedger, Outcome, Piece,
-    RowGroup, SetColumn, Shape, SourceRow, resolve,
+    Changed, Ending, FATE_FORMAT, Fate, FateChange, Fates, FinalId, LedgerBuilder, LedgerRequest, Live, Node, NodeKey, Order,
+    OrgLedger, Outcome, Piece, RowGroup, SetColumn, Shape, SourceRow, resolve,
 };
 pub use names::{
     ChainFile, DataFile, Namespace, Resolver, TableName, app_id, data_file, ledger_app_id, parse_data_file, parse_span_file,
@@ -46,8 +46,8 @@ pub use record::{
     RewriteWork, TableFiles,
 };
 pub use request::{
-    Delete, Id, JsonText, MAX_ID_BYTES, MAX_REQUEST_BYTES, MAX_REQUEST_ID_BYTES, MAX_REQUEST_ORG_BYTES, MAX_SUBJECTS, Op, OrderKey,
-    REQUEST_FORMAT, Refusal, Request, RequestDigest, Scope, Subject, read_request,
+    Delete, Id, JsonText, MAX_ID_BYTES, MAX_REQUEST_BYTES, MAX_REQUEST_ID_BYTES, MAX_REQUEST_ORG_BYTES, MAX_SUBJECTS, Op,
+    OrderKey, REQUEST_FORMAT, Refusal, Request, RequestDigest, Scope, Subject, read_request,
 };
 pub use tables::{ADDED_COLUMNS, Column, TableSpec};
 pub use taken::{

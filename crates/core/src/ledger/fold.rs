@@ -27,11 +27,8 @@ impl OrgLedger {
     /// told of leave rows as the source gave them.
     pub fn fold(&self, position: BatchNumber, visit: &mut dyn FnMut(Node<'_>, &Fate)) {
         let erases = self.steps_at(position).any(|step| matches!(step.act, Act::Erase { .. }));
-        let finals = if erases {
-            Finality::new(self, &Components::new(self, position), position, &|_| true).of
-        } else {
-            HashMap::new()
-        };
+        let finals =
+            if erases { Finality::new(self, &Components::new(self, position), position, &|_| true).of } else { HashMap::new() };
         self.tell(position, &finals, &|_| true, &mut |node, fate| visit(self.told(node), &fate));
     }
 

@@ -20,7 +20,11 @@ use crate::types::DataType;
 ///
 /// # Errors
 /// What is wrong with it, for the dead letters.
-pub fn read_request(text: &str, datasets: &[Dataset], fits: &dyn Fn(&Field, &str) -> Result<(), String>) -> Result<Request, Refusal> {
+pub fn read_request(
+    text: &str,
+    datasets: &[Dataset],
+    fits: &dyn Fn(&Field, &str) -> Result<(), String>,
+) -> Result<Request, Refusal> {
     let mut request = parse::request(Keys::new(text)?)?;
     let about: Vec<&Dataset> = match &request.dataset {
         None => datasets.iter().collect(),
@@ -122,7 +126,8 @@ fn as_column_text(data_type: &DataType, text: &Id) -> Option<Id> {
         None => text,
     };
     let digits = whole.strip_prefix('-').unwrap_or(whole);
-    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
+    let is_number =
+        !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
     let value: i64 = whole.parse().ok().filter(|_| is_number)?;
     (min..=max).contains(&value).then(|| Id::new(&value.to_string()))
 }

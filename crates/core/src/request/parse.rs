@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 use super::json::{self, Fault, Members};
 use super::text::{Id, JsonText};
 use super::{
-    Delete, MAX_ID_BYTES, MAX_REQUEST_BYTES, MAX_REQUEST_ID_BYTES, MAX_REQUEST_ORG_BYTES, MAX_SUBJECTS, Op, Refusal, Request, Scope,
-    Subject,
+    Delete, MAX_ID_BYTES, MAX_REQUEST_BYTES, MAX_REQUEST_ID_BYTES, MAX_REQUEST_ORG_BYTES, MAX_SUBJECTS, Op, Refusal, Request,
+    Scope, Subject,
 };
 use crate::dataset::DatasetName;
 use crate::time::parse_timestamp;

@@ -67,9 +67,8 @@ pub fn matched(dataset: &Dataset, requests: &[Request], row: &OracleRow) -> Vec<
 /// What a row is at a position: what the requests up to it make of it, and what was erased or cleared at any position before stays so.
 #[must_use]
 pub fn settled(dataset: &Dataset, accepted: &[Accepted], position: BatchNumber, row: &OracleRow) -> Option<OracleRow> {
-    let up_to = |batch: u64| -> Vec<Request> {
-        accepted.iter().filter(|a| a.batch.0 <= batch).map(|a| a.request.clone()).collect()
-    };
+    let up_to =
+        |batch: u64| -> Vec<Request> { accepted.iter().filter(|a| a.batch.0 <= batch).map(|a| a.request.clone()).collect() };
     let mut cleared: BTreeMap<String, (i64, String)> = BTreeMap::new();
     for batch in 0..=position.0 {
         let way = walk(dataset, &up_to(batch), row);
@@ -143,13 +142,7 @@ fn walk(dataset: &Dataset, requests: &[Request], row: &OracleRow) -> Way {
     for request in requests {
         ordered.insert(place(request), request);
     }
-    let mut way = Way {
-        row: row.clone(),
-        erased: false,
-        set_by: BTreeMap::new(),
-        cleared: BTreeMap::new(),
-        matched: Vec::new(),
-    };
+    let mut way = Way { row: row.clone(), erased: false, set_by: BTreeMap::new(), cleared: BTreeMap::new(), matched: Vec::new() };
     for request in ordered.values() {
         let other_dataset = request.dataset.as_ref().is_some_and(|name| *name != dataset.name);
         if request.org != row.org || other_dataset {

@@ -92,6 +92,7 @@ fn the_full_example_warns_only_of_what_is_not_built_yet() {
         [
             Identity { field: "lead_id".into(), on_erase: OnErase::Delete },
             Identity { field: "user_id".into(), on_erase: OnErase::Clear(vec!["ip".into()]) },
+            Identity { field: "cadence_id".into(), on_erase: OnErase::Delete },
         ]
     );
     assert_eq!(dataset.layout.cluster_by, ["occurred_at"]);

@@ -57,9 +57,8 @@ fn delete() -> impl Strategy<Value = Op> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let convert = (field(), id(), id()).prop_filter_map("from = to", |(field, from, to)| {
-        (from != to).then_some(Op::Convert { field, from, to })
-    });
+    let convert = (field(), id(), id())
+        .prop_filter_map("from = to", |(field, from, to)| (from != to).then_some(Op::Convert { field, from, to }));
     let update = (field(), id(), set()).prop_map(|(field, id, set)| Op::Update { field, id, set });
     prop_oneof![6 => convert, 3 => delete(), 3 => update]
 }
@@ -96,9 +95,8 @@ pub(super) fn rows(dataset: &alluvium_core::Dataset) -> impl Strategy<Value = Ve
     let dataset = dataset.clone();
     let id = || prop_oneof![4 => proptest::sample::select(&IDS[..]).prop_map(Some), 1 => Just(None)];
     let one = (id(), id(), id(), id(), -3..=LAST + 3);
-    proptest::collection::vec(one, 1..12).prop_map(move |all| {
-        all.into_iter().map(|(a, b, c, key, time)| super::row(&dataset, &[a, b, c], key, time)).collect()
-    })
+    proptest::collection::vec(one, 1..12)
+        .prop_map(move |all| all.into_iter().map(|(a, b, c, key, time)| super::row(&dataset, &[a, b, c], key, time)).collect())
 }
 
 /// The same requests, but each delete comes no earlier than all that execute before it.
