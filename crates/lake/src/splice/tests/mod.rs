@@ -1,1 +1,7 @@
-//! Tests.
+//! The splice writer against a naive rewrite, by files of many makes.
+
+#![allow(clippy::unwrap_used)]
+
+mod random;
+
+mod support;
