@@ -148,6 +148,19 @@ impl Engine {
             .collect()
     }
 
+    /// All that takes records in, of these names or all: the datasets, and the requests under the name `requests`.
+    ///
+    /// # Errors
+    /// As [`Engine::datasets`].
+    pub fn sources(&self, names: &[String]) -> Result<Vec<&Dataset>> {
+        let of_datasets: Vec<String> = names.iter().filter(|name| *name != Dataset::REQUESTS).cloned().collect();
+        let mut sources = if of_datasets.is_empty() && !names.is_empty() { Vec::new() } else { self.datasets(&of_datasets)? };
+        if names.is_empty() || names.len() > of_datasets.len() {
+            sources.push(&self.project.requests.intake);
+        }
+        Ok(sources)
+    }
+
     /// Time since a fixed moment; it never goes back.
     pub(crate) fn elapsed(&self) -> Duration {
         self.store.machine().elapsed()
