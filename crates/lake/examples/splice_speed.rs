@@ -49,8 +49,17 @@ async fn measure(dir: &FsPath) -> Result<(), Box<dyn Error>> {
         adds.push(AddedFile { path: name, partition_values: Vec::new(), size, rows: ROWS, modified_ms: 0, stats });
     }
     let key = BatchKey { batch: BatchNumber(1), attempt: Attempt::FIRST };
-    let commit =
-        Commit { app_id: "app", incarnation: &life, key, adds: &adds, removes: &[], decides: true, resumed: false, now_ms: 0 };
+    let commit = Commit {
+        app_id: "app",
+        incarnation: &life,
+        key,
+        adds: &adds,
+        removes: &[],
+        ledger: LedgerRule::None,
+        decides: true,
+        resumed: false,
+        now_ms: 0,
+    };
     let published = log.publish(&commit).await?;
     if !matches!(published, Published::Committed { .. }) {
         return Err(format!("{published:?}").into());
