@@ -19,7 +19,7 @@ mod tests_support;
 use std::fmt;
 
 pub use data_file::{DataFile, data_file, parse_data_file};
-pub use resolver::{ChainFile, Resolver, app_id, ledger_app_id, parse_span_file, span_file};
+pub use resolver::{ChainFile, Resolver, app_id, ledger_app_id, parse_span_file, shape_app_id, span_file};
 pub use table::TableName;
 
 use crate::error::TextError;

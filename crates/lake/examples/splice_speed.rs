@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use alluvium_core::{AddedFile, Attempt, BatchKey, BatchNumber, Column, Durability, Incarnation, TableSpec};
 use alluvium_lake::{
-    ChangedFile, ColumnEdit, Commit, DeltaLog, Edits, Published, SpliceFile, SpliceSettings, Store, arrow_schema,
+    ChangedFile, ColumnEdit, Commit, DeltaLog, Edits, LedgerRule, Published, SpliceFile, SpliceSettings, Store, arrow_schema,
 };
 use arrow::array::{ArrayRef, Date32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::datatypes::{Schema, SchemaRef};
@@ -19,6 +19,8 @@ use object_store::path::Path;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
+
+static NO_MARKS: std::collections::BTreeMap<String, serde_json::Value> = std::collections::BTreeMap::new();
 
 const FILES: u64 = 200;
 const ROWS: u64 = 20_000;
@@ -55,6 +57,7 @@ async fn measure(dir: &FsPath) -> Result<(), Box<dyn Error>> {
         key,
         adds: &adds,
         removes: &[],
+        marks: &NO_MARKS,
         ledger: LedgerRule::None,
         decides: true,
         resumed: false,

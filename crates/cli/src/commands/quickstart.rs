@@ -90,7 +90,7 @@ pub async fn quickstart(directory: &Path) -> Result<u8> {
     step("A lead became a contact: a request converts the id in every row that has landed, and in every row to come:");
     write(directory, "requests.json", CONVERSION)?;
     command(&format!("alluvium request submit {shown}/requests.json --project {shown}"));
-    let (engine, progress) = engine(&global, None)?;
+    let (engine, progress) = super::engine(&global, None)?;
     let submitted = engine.submit_requests("requests.json", CONVERSION.into()).await;
     progress.clear();
     run::print_summary(Output::Text, &submitted?, Instant::now())?;

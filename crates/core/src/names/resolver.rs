@@ -252,6 +252,12 @@ pub fn ledger_app_id(incarnation: &Incarnation) -> String {
     format!("alluvium/{}/ledger", incarnation.0)
 }
 
+/// The id of the transactions that say for which declaration a data table's rows were resolved: `alluvium/<incarnation>/shape`.
+#[must_use]
+pub fn shape_app_id(incarnation: &Incarnation) -> String {
+    format!("alluvium/{}/shape", incarnation.0)
+}
+
 fn plain(name: &str, kind: &str, max_bytes: usize) -> Result<(), TextError> {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     if name.is_empty() || name == "." || name == ".." || !name.bytes().all(legal) {

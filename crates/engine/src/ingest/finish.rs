@@ -3,8 +3,8 @@
 use std::fmt;
 
 use alluvium_core::{
-    BatchKey, BatchRecord, Dataset, DoneMark, Error, FileRange, Incarnation, Kind, Mutation, RECORD_FORMAT, Range, RecordBody,
-    Recorded, Result, TableFiles, TableName, TableSpec, TakenPolicy, app_id,
+    BatchKey, BatchRecord, Dataset, DoneMark, Error, FileRange, Incarnation, Kind, LedgerShape, Mutation, RECORD_FORMAT, Range,
+    RecordBody, Recorded, Result, TableFiles, TableName, TableSpec, TakenPolicy, app_id,
 };
 #[cfg(feature = "plants")]
 use alluvium_lake::Plant;
@@ -13,6 +13,7 @@ use alluvium_lake::{ChainStore, Commit, LedgerRule, Published, StageSettings, St
 use super::backlog::Inbox;
 use super::notify::{Told, notification_rows};
 use crate::engine::Engine;
+use crate::ledger::shape_of;
 use crate::observe::BatchReport;
 use crate::source::Removal;
 
@@ -81,6 +82,7 @@ impl Finishing<'_> {
             key: record.key(),
             adds: &recorded.data.adds,
             removes: &recorded.data.removes,
+            marks: &recorded.data.marks,
             ledger: self.ledger_rule(recorded),
             decides: true,
             resumed: self.resumed,
@@ -147,8 +149,17 @@ impl Finishing<'_> {
     fn ledger_rule<'r>(&self, recorded: &'r Recorded) -> LedgerRule<'r> {
         match &recorded.mutation {
             _ if self.dataset.is_requests() => LedgerRule::None,
-            None => LedgerRule::At(recorded.ledger),
-            Some(Mutation { to, planned_on, .. }) => LedgerRule::Moves { from: recorded.ledger, to: *to, planned_on },
+            None => LedgerRule::At {
+                position: recorded.ledger,
+                shape: recorded.shape.unwrap_or(LedgerShape::MIXED),
+                declared: shape_of(self.dataset),
+            },
+            Some(Mutation { to, planned_on, .. }) => LedgerRule::Moves {
+                from: recorded.ledger,
+                to: *to,
+                shape: recorded.shape.unwrap_or(LedgerShape::MIXED),
+                planned_on,
+            },
         }
     }
 
@@ -204,6 +215,7 @@ impl Finishing<'_> {
             key,
             adds: &files.adds,
             removes: &files.removes,
+            marks: &files.marks,
             ledger: LedgerRule::None,
             decides: false,
             resumed: self.resumed,

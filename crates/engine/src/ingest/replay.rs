@@ -275,7 +275,7 @@ impl Replay<'_> {
         let (mut dead_letters, _) = letters.finish().await?;
         dead_letters.removes = files.clone();
         let staged = Staged { data, dead_letters, counts, ..Staged::nothing(now_micros) };
-        let staged = work.with_states(key, staged, resolving).await?;
+        let staged = work.with_states(key, staged, resolving, &std::collections::HashSet::new()).await?;
         let (record, _nobody_else_stages_for_replays) = work.record_of(key, Range::DeadLetters { version, files }, 0, staged);
         Ok(record)
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use alluvium_core::{Dataset, Fate, LedgerPosition, Result};
+use alluvium_core::{Dataset, Fate, LedgerPosition, LedgerShape, Result};
 use alluvium_lake::SortedKey;
 use arrow::array::RecordBatch;
 use futures::FutureExt;
@@ -84,6 +84,10 @@ impl<'a> Resolving<'a> {
 
     pub(super) fn position(&self) -> LedgerPosition {
         self.ledger.position()
+    }
+
+    pub(super) fn shape(&self) -> LedgerShape {
+        self.ledger.shape()
     }
 
     /// Rows that were not taken, because they are erased.

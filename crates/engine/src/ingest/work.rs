@@ -2,7 +2,7 @@
 
 use alluvium_core::{
     BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Kind, LedgerPosition, Range, RecordBody,
-    Result, Shard, TableSpec, app_id,
+    Result, Shard, TableName, TableSpec, app_id,
 };
 #[cfg(feature = "plants")]
 use alluvium_lake::Plant;
@@ -10,6 +10,7 @@ use alluvium_lake::{ChainListing, ChainStore, PutNew, Sweep};
 
 use super::finish::{Amend, Finished, Finishing};
 use crate::engine::Engine;
+use crate::ledger::shape_of;
 
 /// Finished batches whose records are kept though nothing needs them.
 const RECORDS_KEPT: u64 = 64;
@@ -21,6 +22,8 @@ pub(super) struct ChainWork<'a> {
     pub(super) incarnation: Incarnation,
     pub(super) chain: ChainStore,
     prepared: bool,
+    /// Whether there were requests when the run began, so that a mutation may want the floor.
+    pub(super) requests_came: bool,
     /// This round has begun to finish a batch: what has changed in the chain since may be our own doing.
     pub(super) finishing: bool,
 }
@@ -43,6 +46,7 @@ impl<'a> ChainWork<'a> {
             chain: engine.chain(incarnation, dataset.intake_job(), dataset, shard),
             incarnation: incarnation.clone(),
             prepared: false,
+            requests_came: false,
             finishing: false,
         }
     }
@@ -196,7 +200,9 @@ impl<'a> ChainWork<'a> {
         } else {
             LedgerPosition(self.engine.requests_taken(&self.incarnation).await?.0)
         };
-        log.ensure_at(&spec, &self.incarnation, &app, self.engine.clock.now_ms(), position).await?;
+        let shape = (!position.is_beginning()).then(|| shape_of(self.dataset));
+        log.ensure_at(&spec, &self.incarnation, &app, self.engine.clock.now_ms(), position, shape).await?;
+        self.requests_came = !self.dataset.is_requests() && self.engine.log(&TableName::REQUESTS).exists().await?;
         self.prepared = true;
         Ok(())
     }

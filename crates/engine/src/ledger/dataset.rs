@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchNumber, BatchSpan, Dataset, Error, Fate, FateChange, Incarnation, Kind, LedgerBuilder, LedgerPosition, Op, OrgLedger,
-    Request, Result, Shape,
+    BatchNumber, BatchSpan, Dataset, Error, Fate, FateChange, Incarnation, Kind, LedgerBuilder, LedgerPosition, LedgerShape, Op,
+    OrgLedger, Request, Result, Shape,
 };
 use alluvium_lake::{SortedKey, SortedWriter};
 use xxhash_rust::xxh3::xxh3_64;
@@ -25,7 +25,7 @@ const MAX_HOPS: u32 = 24;
 pub(crate) struct DatasetLedger {
     shape: Arc<Shape>,
     /// What tells declarations apart that fold differently.
-    digest: String,
+    digest: LedgerShape,
     fates: Series,
     requests: Series,
 }
@@ -59,9 +59,9 @@ impl DatasetLedger {
         let up_to = BatchNumber(position.0);
         let resolver = &engine.resolver;
         let shape = Shape::of(dataset);
-        let digest = format!("{:016x}", xxh3_64(format!("{shape:?}").as_bytes()));
-        let fates = resolver.fates_dir(incarnation, &dataset.name, &digest);
-        let requests = resolver.requests_by_node_dir(incarnation, &dataset.name, &digest);
+        let digest = digest(&shape);
+        let fates = resolver.fates_dir(incarnation, &dataset.name, &digest.to_string());
+        let requests = resolver.requests_by_node_dir(incarnation, &dataset.name, &digest.to_string());
         Ok(Self {
             shape: Arc::new(shape),
             digest,
@@ -70,9 +70,9 @@ impl DatasetLedger {
         })
     }
 
-    /// What tells the declaration it was folded for from others that fold differently.
-    pub(crate) fn digest(&self) -> &str {
-        &self.digest
+    /// The declaration that it was folded for.
+    pub(crate) const fn shape(&self) -> LedgerShape {
+        self.digest
     }
 
     /// The position it tells of.
@@ -243,6 +243,15 @@ impl DatasetLedger {
         }
         Ok(found.into_iter().map(|((batch, _), request)| (request, batch)).collect())
     }
+}
+
+/// The digest of a dataset's declaration, as far as the ledger asks.
+pub(crate) fn shape_of(dataset: &Dataset) -> LedgerShape {
+    digest(&Shape::of(dataset))
+}
+
+fn digest(shape: &Shape) -> LedgerShape {
+    LedgerShape::new(xxh3_64(format!("{shape:?}").as_bytes()))
 }
 
 /// Writes the file of a span; another process may have been quicker with the same.

@@ -8,6 +8,6 @@ mod dataset;
 mod entry;
 mod series;
 
-pub(crate) use dataset::DatasetLedger;
+pub(crate) use dataset::{DatasetLedger, shape_of};
 pub(crate) use entry::{NodeFate, OwnedNode, node_key};
 pub(crate) use series::Series;

@@ -23,6 +23,8 @@ pub(super) struct Looking {
     pub(super) wanted: WantedNodes,
     /// For files that other programs wrote since the last move: everything any request is about.
     pub(super) wanted_of_foreign: WantedNodes,
+    /// The rows were resolved for another declaration: all that were ever changed are looked at.
+    pub(super) redeclared: bool,
 }
 
 /// What became of a file.
@@ -58,6 +60,9 @@ pub(super) struct Positions {
 impl Looking {
     /// Whether a file may hold what is looked for, as far as the log tells.
     pub(super) fn may_hold(&self, file: &ChangedFile, foreign: bool) -> bool {
+        if self.redeclared {
+            return true;
+        }
         let wanted = self.wanted_in(foreign);
         if wanted.is_empty() {
             return false;
@@ -102,10 +107,11 @@ impl Looking {
         let mut positions: BTreeSet<u64> = BTreeSet::new();
         let partitioned = self.spec.partition_by.contains(&self.dataset.org);
         let of_one: Option<&OfOrg> = if partitioned {
-            match file.partition_value(&self.dataset.org).and_then(|org| wanted.of_org(org)) {
-                Some(of_org) => Some(of_org),
-                None => return Ok(Vec::new()),
+            let of_org = file.partition_value(&self.dataset.org).and_then(|org| wanted.of_org(org));
+            if of_org.is_none() && !self.redeclared {
+                return Ok(Vec::new());
             }
+            of_org
         } else {
             None
         };
@@ -114,34 +120,50 @@ impl Looking {
             return Ok((0..opened.rows()).filter(|p| !gone.contains(p)).collect());
         }
         let whole_orgs = wanted.whole_orgs();
-        if of_one.is_none() && !whole_orgs.is_empty() {
-            positions.extend(opened.matching(&self.dataset.org, &|org: &str| whole_orgs.contains(org)).await?);
+        if !partitioned && !whole_orgs.is_empty() {
+            positions.extend(self.matching(opened, &self.dataset.org, &|org: &str| whole_orgs.contains(org)).await?);
         }
         for field in wanted.fields(&self.dataset) {
             let ids: HashSet<&str> = match of_one {
                 Some(of) => of.ids.get(field).into_iter().flatten().map(String::as_str).collect(),
+                None if partitioned => HashSet::new(),
                 None => wanted.ids(field),
             };
             if !ids.is_empty() {
-                positions.extend(opened.matching(field, &|id: &str| ids.contains(id)).await?);
+                positions.extend(self.matching(opened, field, &|id: &str| ids.contains(id)).await?);
             }
         }
         if let Some(key) = &self.dataset.key {
             let records: HashSet<&str> = match of_one {
                 Some(of) => of.records.iter().map(String::as_str).collect(),
+                None if partitioned => HashSet::new(),
                 None => wanted.records(),
             };
             if !records.is_empty() {
-                positions.extend(opened.matching(key, &|id: &str| records.contains(id)).await?);
+                positions.extend(self.matching(opened, key, &|id: &str| records.contains(id)).await?);
             }
         }
         // Rows that were changed before hang on what their source gave.
         let changed_before = opened.matching(ORIGINAL, &|_: &str| true).await?;
         let unseen: Vec<u64> = changed_before.into_iter().filter(|p| !positions.contains(p)).collect();
-        if !unseen.is_empty() {
+        if self.redeclared {
+            positions.extend(unseen);
+        } else if !unseen.is_empty() {
             positions.extend(self.of_their_source(opened, &unseen, wanted).await?);
         }
         Ok(positions.into_iter().collect())
+    }
+
+    /// As [`SpliceFile::matching`]; a column by which the table is partitioned may be in the log alone.
+    async fn matching(&self, opened: &SpliceFile, column: &str, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Vec<u64>> {
+        if opened.has_column(column) {
+            return opened.matching(column, &|value: &str| wanted(value)).await;
+        }
+        if !opened.file().partition_value(column).is_some_and(wanted) {
+            return Ok(Vec::new());
+        }
+        let gone: HashSet<u64> = opened.deleted_rows().iter().copied().collect();
+        Ok((0..opened.rows()).filter(|position| !gone.contains(position)).collect())
     }
 
     /// Those of the rows whose source gave an id that is looked for.

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchKey, BatchRecord, DatePartitionCount, Error, Kind, LedgerPosition, Mutation, PlannedOn, RECORD_FORMAT, Range,
-    RecordBody, Recorded, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
+    BatchKey, BatchRecord, DatasetName, DatePartitionCount, Error, Kind, LedgerPosition, LedgerShape, Mutation, PlannedOn,
+    RECORD_FORMAT, Range, RecordBody, Recorded, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
 };
-use alluvium_lake::{SpliceSettings, StageSettings, Stager, Sweep, blocking, live_files_digest};
+use alluvium_lake::{ChangedFile, DeletedRows, SpliceSettings, StageSettings, Stager, Sweep, blocking, live_files_digest};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::file::{Looked, Looking, Rewrite};
 use super::run::Mutating;
 use super::wanted::WantedNodes;
 use crate::ledger::DatasetLedger;
-use crate::requests::{StateChanges, matched, new_requests};
+use crate::requests::{StateChanges, matched, newest_mutation};
 use crate::resolve::Hits;
 
 /// Files that are looked at at the same time, at most.
@@ -24,7 +24,7 @@ const FILES_IN_FLIGHT: usize = 16;
 
 impl Mutating<'_> {
     /// The record of an attempt that moves the table from `from`, where it is at `version`, to `to`; `None` if there is nothing to do.
-    /// Requests that wait are tried unless they were in this run (`tried`). `fixed`: another attempt at this batch was recorded, so there
+    /// Requests that wait are tried with a batch that moves the table, and where `tries` says so. `fixed`: another attempt at this batch was recorded, so there
     /// is something to do.
     #[expect(clippy::too_many_arguments, reason = "they are what an attempt is made of")]
     pub(super) async fn plan(
@@ -33,36 +33,40 @@ impl Mutating<'_> {
         from: LedgerPosition,
         to: LedgerPosition,
         ledger: DatasetLedger,
-        version: u64,
-        tried: bool,
+        (version, shape): (u64, Option<LedgerShape>),
+        tries: bool,
         fixed: bool,
     ) -> Result<Option<(BatchRecord, Vec<Sweep>)>> {
         let spec = TableSpec::data(self.dataset);
         let log = self.engine.log_of(&spec);
-        let requests = new_requests(&ledger, from).await?;
+        let newest = newest_mutation(&self.chain).await?;
+        let told = newest.as_ref().map_or(LedgerPosition::BEGINNING, |mutation| mutation.told);
+        let requests = ledger.requests_since(told).await?;
         let open = self.engine.open_requests(&self.dataset.name).await?;
-        let waits = !tried && open.values().any(|retry| retry.state == crate::requests::WAITING);
+        // An attempt comes with every batch that moves the table, and with the first of a run.
+        let tries = tries || from != to;
+        let waits = tries && open.values().any(|retry| retry.state == crate::requests::WAITING);
         let standing = log.standing_files_with_statistics(version).await?;
-        let newest = self.newest_mutation().await?;
         // Rows that were resolved for another declaration are all looked at again.
-        let redeclared = newest.as_ref().is_some_and(|mutation| mutation.shape != ledger.digest());
+        let redeclared = !from.is_beginning() && shape != Some(ledger.shape());
         let covered: HashSet<String> = newest.map(|m| m.foreign.into_iter().collect()).unwrap_or_default();
         let is_foreign = |name: &str| parse_data_file(name).is_none_or(|f| f.chain.incarnation != self.incarnation);
         let foreign: Vec<String> = standing.iter().map(|(f, _)| f.name.clone()).filter(|name| is_foreign(name)).collect();
         let new_foreign: HashSet<&str> = foreign.iter().map(String::as_str).filter(|name| !covered.contains(*name)).collect();
         let resolves_foreign = !new_foreign.is_empty() && to > LedgerPosition::BEGINNING;
-        if from == to && !waits && !resolves_foreign && !redeclared && !fixed {
+        if from == to && told >= to && !waits && !resolves_foreign && !redeclared && !fixed {
             return Ok(None);
         }
         let changed = ledger.changed_since(if redeclared { LedgerPosition::BEGINNING } else { from }).await?;
         let wanted = WantedNodes::new(&changed, &requests);
         let wanted_of_foreign = if resolves_foreign {
             let all = ledger.changed_since(LedgerPosition::BEGINNING).await?;
-            WantedNodes::new(&all, &new_requests(&ledger, LedgerPosition::BEGINNING).await?)
+            WantedNodes::new(&all, &ledger.requests_since(LedgerPosition::BEGINNING).await?)
         } else {
             WantedNodes::default()
         };
-        let planned_on = PlannedOn { version, live_files: live_files_digest(standing.iter().map(|(f, _)| f.name.as_str())) };
+        let live = standing.iter().map(|(f, _)| (f.name.clone(), f.deleted.as_ref().map(DeletedRows::mark)));
+        let planned_on = PlannedOn { version, live_files: live_files_digest(live) };
         let now_micros = self.engine.clock.now_micros();
         let settings = StageSettings {
             chain: self.chain.chain().clone(),
@@ -79,6 +83,7 @@ impl Mutating<'_> {
             ledger: ledger.clone(),
             wanted,
             wanted_of_foreign,
+            redeclared,
         });
         let candidates: Vec<_> = standing
             .into_iter()
@@ -103,7 +108,9 @@ impl Mutating<'_> {
             requests.iter().map(|(r, _)| r.id.as_str()).chain(open.keys().map(String::as_str)).collect();
         let mut matched = matched(&ledger, self.dataset, &hits).await?;
         matched.retain(|id, _| relevant.contains(id.as_str()));
-        let states = StateChanges::plan(&requests, &open, matched, !tried, self.engine.project.requests.max_attempts);
+        let matched_before = self.engine.matched_at_ingest(&self.dataset.name).await?;
+        let states =
+            StateChanges::plan(&requests, &matched_before, &open, matched, tries, self.engine.project.requests.max_attempts);
         let (retries, outcomes) = states.stage(self.engine, &self.dataset.name, &settings).await?;
         let recorded = Recorded {
             range: Range::Ledger { from, to },
@@ -112,7 +119,8 @@ impl Mutating<'_> {
             retries,
             outcomes,
             ledger: from,
-            mutation: Some(Mutation { to, shape: ledger.digest().to_owned(), planned_on, foreign, work }),
+            shape: Some(ledger.shape()),
+            mutation: Some(Mutation { to, planned_on, foreign, told: told.max(to), work }),
             counts,
             skipped: 0,
             staged_at_micros: now_micros,
@@ -135,7 +143,7 @@ impl Mutating<'_> {
         mut stager: Stager,
         work: &mut RewriteWork,
     ) -> Result<(TableFiles, Vec<DatePartitionCount>, Hits)> {
-        let mut removes = Vec::new();
+        let (mut removes, mut marks) = (Vec::new(), BTreeMap::new());
         let mut counts: BTreeMap<(String, i32), (u64, u64)> = BTreeMap::new();
         let mut hits = Hits::new();
         let looks = candidates.into_iter().map(|(file, stats, foreign)| {
@@ -173,27 +181,32 @@ impl Mutating<'_> {
                 let sum = counts.entry(partition).or_default();
                 *sum = (sum.0 + updated, sum.1 + deleted);
             }
-            removes.push(file.name);
+            if let Some(deleted) = &file.deleted {
+                marks.insert(file.name.clone(), deleted.as_logged());
+            }
+            removes.push(log_spelling(&file, &self.dataset.name)?);
         }
         removes.sort_unstable();
         let (mut data, _) = stager.finish().await?;
-        data.removes = removes;
+        (data.removes, data.marks) = (removes, marks);
         let counts = counts
             .into_iter()
             .map(|((org, event_date), (updated, deleted))| DatePartitionCount { org, event_date, inserted: 0, updated, deleted })
             .collect();
         Ok((data, counts, hits))
     }
+}
 
-    /// What the newest finished batch did.
-    async fn newest_mutation(&self) -> Result<Option<Mutation>> {
-        let listing = self.chain.listing().await?;
-        let Some(batch) = listing.newest_done() else { return Ok(None) };
-        let Some(mark) = self.chain.done_mark(batch).await? else { return Ok(None) };
-        let record = self.chain.record(BatchKey { batch, attempt: mark.attempt }).await?;
-        Ok(match record.map(|r| r.body) {
-            Some(RecordBody::Intent(recorded)) => recorded.mutation,
-            _ => None,
-        })
+/// The path of a file as the log spells it. We read it decoded, and what another program may have encoded cannot be told from what it did
+/// not; a remove in another spelling would leave the file in the table.
+fn log_spelling(file: &ChangedFile, dataset: &DatasetName) -> Result<String> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/' | b'=');
+    if file.name.bytes().all(plain) {
+        return Ok(file.name.clone());
     }
+    Err(Error::new(
+        Kind::Unsupported,
+        format!("dataset {dataset}: a request changes rows of {}, whose path the log spells with escapes", file.name),
+    )
+    .hint("another program wrote that file; let it rewrite the file under a plain path, without characters that need escaping"))
 }

@@ -143,7 +143,6 @@ impl Engine {
             let state = match told.retry {
                 _ if told.rows > 0 => RequestState::Applied,
                 Some((state, _)) => state,
-                None if is_past => RequestState::Applied,
                 None => RequestState::Pending,
             };
             status.attempts = status.attempts.max(told.retry.map_or(u64::from(is_past), |(_, attempts)| attempts));

@@ -125,10 +125,14 @@ impl CommitText {
         }}));
     }
 
-    pub(super) fn remove(&mut self, path: &str, now_ms: i64) {
-        self.push(&json!({ "remove": {
+    pub(super) fn remove(&mut self, path: &str, vector: Option<&Value>, now_ms: i64) {
+        let mut remove = json!({
             "path": path, "deletionTimestamp": now_ms, "dataChange": true, "extendedFileMetadata": false,
-        }}));
+        });
+        if let Some(vector) = vector {
+            remove["deletionVector"] = vector.clone();
+        }
+        self.push(&json!({ "remove": remove }));
     }
 
     pub(super) fn protocol(&mut self) {

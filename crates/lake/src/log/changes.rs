@@ -62,6 +62,26 @@ impl DeletedRows {
     pub fn count(&self) -> u64 {
         self.0.cardinality.unsigned_abs()
     }
+
+    /// What tells it from other vectors of the same file.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        self.0.unique_id()
+    }
+
+    /// As the log spells it.
+    #[must_use]
+    pub fn as_logged(&self) -> serde_json::Value {
+        let DeletionVectorDescriptor { storage_type, path_or_inline_dv, offset, size_in_bytes, cardinality } = &self.0;
+        let mut logged = serde_json::json!({
+            "storageType": storage_type.to_string(), "pathOrInlineDv": path_or_inline_dv,
+            "sizeInBytes": size_in_bytes, "cardinality": cardinality,
+        });
+        if let Some(offset) = offset {
+            logged["offset"] = (*offset).into();
+        }
+        logged
+    }
 }
 
 /// What one version changed.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use alluvium_core::{DataType, Error, Incarnation, Kind, LedgerPosition, Result, TableSpec, ledger_app_id};
+use alluvium_core::{
+    DataType, Error, Incarnation, Kind, LedgerPosition, LedgerShape, Result, TableSpec, ledger_app_id, shape_app_id,
+};
 use serde_json::json;
 
 use super::actions::{CommitText, Metadata, schema_string};
@@ -24,7 +26,7 @@ impl DeltaLog {
     /// # Cancel safety
     /// Cancelled anywhere, the table is made or not, changed or not.
     pub async fn ensure(&self, spec: &TableSpec, incarnation: &Incarnation, app_id: &str, now_ms: i64) -> Result<TableState> {
-        self.ensure_at(spec, incarnation, app_id, now_ms, LedgerPosition::BEGINNING).await
+        self.ensure_at(spec, incarnation, app_id, now_ms, LedgerPosition::BEGINNING, None).await
     }
 
     /// As [`DeltaLog::ensure`]. A table that is made is made at this position of the ledger: it has no rows that requests up to it could
@@ -39,6 +41,7 @@ impl DeltaLog {
         app_id: &str,
         now_ms: i64,
         position: LedgerPosition,
+        shape: Option<LedgerShape>,
     ) -> Result<TableState> {
         let configuration = configuration(spec, incarnation);
         // What was last seen is good enough as long as nothing is to be changed: whoever commits looks again.
@@ -51,7 +54,7 @@ impl DeltaLog {
         }
         for _ in 0..MAX_TRIES {
             let Some(state) = self.state(app_id).await? else {
-                let _either_way_look_again = self.create(spec, &configuration, incarnation, position, now_ms).await?;
+                let _either_way_look_again = self.create(spec, &configuration, incarnation, (position, shape), now_ms).await?;
                 continue;
             };
             if state.property("incarnation") != Some(&incarnation.0) {
@@ -82,7 +85,7 @@ impl DeltaLog {
         spec: &TableSpec,
         configuration: &BTreeMap<String, String>,
         incarnation: &Incarnation,
-        position: LedgerPosition,
+        (position, shape): (LedgerPosition, Option<LedgerShape>),
         now_ms: i64,
     ) -> Result<PutNew> {
         let mut text = self.commit_text(
@@ -92,6 +95,9 @@ impl DeltaLog {
         );
         if !position.is_beginning() {
             text.txn(&ledger_app_id(incarnation), position.0.cast_signed());
+        }
+        if let Some(shape) = shape {
+            text.txn(&shape_app_id(incarnation), shape.0);
         }
         text.protocol();
         text.metadata(&Metadata {

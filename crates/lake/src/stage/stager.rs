@@ -252,6 +252,6 @@ impl Stager {
             self.log.store().sync_staged().await?;
         }
         let counts = self.counts.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok((TableFiles { adds, removes: Vec::new() }, counts.sorted()))
+        Ok((TableFiles { adds, ..TableFiles::default() }, counts.sorted()))
     }
 }
