@@ -45,7 +45,7 @@ pub use plant::{Plant, plant};
 pub use process::ProcessId;
 pub use read::TableContents;
 pub use records::{ChainListing, ChainStore, RecordedRange};
-pub use rows::{MarksDiffer, RowStream, Rows};
+pub use rows::{MarksDiffer, ReadBudget, RowStream, Rows};
 pub use schema::{arrow_schema, arrow_type};
 pub use seats::{Seats, Share};
 pub use sorted::{

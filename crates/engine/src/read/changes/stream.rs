@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use alluvium_core::{DatasetName, Error, Job, Kind, Result, TableName, parse_data_file};
-use alluvium_lake::{ChangedFile, DeltaLog, RowStream, Rows, Standing};
+use alluvium_lake::{ChangedFile, DeltaLog, ReadBudget, RowStream, Rows, Standing};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::TryStreamExt;
@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::compare::{check_size, compare};
+use super::life::Life;
 use super::plan::{Part, Piece, plan_version, remarked};
 use super::recorded::tell_recorded;
 use super::tell::{ChangeType, CommitTold, Telling};
@@ -26,7 +27,9 @@ const PIECES_AHEAD: usize = 4;
 /// So much memory is worth a piece that is read at the same time.
 const BYTES_A_PIECE: u64 = 128 << 20;
 /// The part of the budget that a batch may take.
-const BATCH_SHARE: u64 = 64;
+const BATCH_SHARE: u64 = 128;
+/// The part of the budget that a file's bytes may take before they are decoded.
+const STORED_SHARE: u64 = 16;
 /// The largest a batch should be.
 const MAX_BATCH_BYTES: u64 = 8 << 20;
 /// The part of the budget that a comparison may hold.
@@ -41,15 +44,23 @@ pub(super) struct Source {
     pub(super) schema: SchemaRef,
     partition_columns: Vec<String>,
     pub(super) telling: Telling,
+    life: Life,
     /// What a comparison may hold, in bytes.
     pub(super) budget_bytes: u64,
     memory_bytes: u64,
 }
 
 impl Source {
-    pub(super) fn new(log: DeltaLog, table: TableName, standing: Standing, telling: Telling, memory_bytes: u64) -> Self {
+    pub(super) fn new(
+        log: DeltaLog,
+        table: TableName,
+        standing: Standing,
+        telling: Telling,
+        life: Life,
+        memory_bytes: u64,
+    ) -> Self {
         let Standing { schema, partition_columns, .. } = standing;
-        Self { log, table, schema, partition_columns, telling, budget_bytes: memory_bytes / COMPARE_SHARE, memory_bytes }
+        Self { log, table, schema, partition_columns, telling, life, budget_bytes: memory_bytes / COMPARE_SHARE, memory_bytes }
     }
 
     pub(super) async fn rows(&self, part: &Part) -> Result<RowStream> {
@@ -57,8 +68,11 @@ impl Source {
     }
 
     pub(super) async fn file_rows(&self, file: &ChangedFile, rows: &Rows, schema: &SchemaRef) -> Result<RowStream> {
-        let batch_bytes = (self.memory_bytes / BATCH_SHARE).min(MAX_BATCH_BYTES);
-        self.log.read_rows(file, rows, schema, batch_bytes).await
+        let budget = ReadBudget {
+            batch_bytes: (self.memory_bytes / BATCH_SHARE).min(MAX_BATCH_BYTES),
+            stored_bytes: self.memory_bytes / STORED_SHARE,
+        };
+        self.log.read_rows(file, rows, schema, budget).await
     }
 
     /// The pieces of a version; `None` if its entry is no longer in the log.
@@ -200,7 +214,8 @@ async fn tell_all(source: &Arc<Source>, span: Span, out: &Output) -> Result<()> 
     while !ahead.queues.is_empty() {
         ahead.forward_first(out).await?;
     }
-    Ok(())
+    // Entries were read as they were needed: without this, those of another life might have come in between.
+    source.life.lasts().await
 }
 
 /// An entry that was there a moment ago.
