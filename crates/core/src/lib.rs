@@ -26,7 +26,7 @@ pub use error::{Error, Kind, Result, TextError};
 pub use kafka::{
     KafkaPositions, KafkaStanding, SHARDS_FORMAT, SourceShards, TopicLook, default_shards, loss_error, partitions_of,
 };
-pub use names::{ChainFile, DataFile, Namespace, Resolver, TableName, app_id, data_file, parse_data_file};
+pub use names::{ChainFile, DataFile, IndexFile, Namespace, Resolver, TableName, app_id, data_file, parse_data_file};
 pub use position::{
     FileCursor, FileRange, FileStamp, KafkaRange, LastTaken, LossKind, Offset, OffsetLoss, PartitionRange, Range,
 };

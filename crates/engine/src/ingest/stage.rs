@@ -3,7 +3,7 @@
 use alluvium_core::{
     BatchKey, BatchRecord, DatePartitionCount, RECORD_FORMAT, Range, RecordBody, Recorded, Result, TableFiles, TableSpec,
 };
-use alluvium_lake::{StageSettings, Stager, Sweep, in_place};
+use alluvium_lake::{StageIndex, StageSettings, Stager, Sweep, in_place};
 
 use super::dead_letters::DeadLetters;
 use super::read::{Feed, Read, Reading};
@@ -42,16 +42,18 @@ impl ChainWork<'_> {
     pub(super) async fn stage(&self, key: BatchKey, feed: &mut dyn Feed) -> Result<Option<Staged>> {
         let spec = TableSpec::data(self.dataset);
         let staged_at_micros = self.engine.clock.now_micros();
-        let settings = |org: Option<String>| StageSettings {
+        let index = StageIndex { resolver: self.engine.resolver.clone(), fields: self.dataset.indexed_fields() };
+        let settings = |org: Option<String>, index: Option<StageIndex>| StageSettings {
             chain: self.chain.chain().clone(),
             key,
             now_ms: staged_at_micros.div_euclid(1000),
             org,
             files_in_flight: FILES_IN_FLIGHT,
+            index,
         };
-        let rows = Stager::new(&self.engine.log_of(&spec), &spec, settings(Some(self.dataset.org.clone())));
+        let rows = Stager::new(&self.engine.log_of(&spec), &spec, settings(Some(self.dataset.org.clone()), Some(index)));
         let letters_spec = TableSpec::dead_letters();
-        let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None));
+        let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None, None));
         let sweeps = vec![rows.sweep(), letters.sweep()];
         let read = self.read(key, staged_at_micros, rows, letters, feed).await;
         match read {

@@ -7,4 +7,4 @@ mod stager;
 mod statistics;
 
 pub use group::Arranged;
-pub use stager::{StageSettings, Stager, Sweep};
+pub use stager::{StageIndex, StageSettings, Stager, Sweep};
