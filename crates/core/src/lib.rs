@@ -34,7 +34,7 @@ pub use ledger::{
     OrgLedger, Outcome, Piece, RowGroup, SetColumn, Shape, SourceRow, resolve,
 };
 pub use names::{
-    ChainFile, DataFile, Namespace, Resolver, TableName, app_id, data_file, ledger_app_id, parse_data_file, parse_span_file,
+    ChainFile, DataFile, IndexFile, Namespace, Resolver, TableName, app_id, data_file, ledger_app_id, parse_data_file, parse_span_file,
     shape_app_id, span_file,
 };
 pub use position::{

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use alluvium_core::{ChainId, Dataset, Error, Incarnation, Job, Kind, Project, Resolver, Result, Shard, TableName, TableSpec};
-use alluvium_lake::{ChainStore, DeltaLog, Location, Machine, Store, ThisMachine, open_namespace, open_or_create_namespace};
+use alluvium_lake::{ChainStore, DeltaLog, Location, Machine, StageIndex, Store, ThisMachine, open_namespace, open_or_create_namespace};
 use tokio::sync::Notify;
 
 use crate::observe::Observer;
@@ -146,6 +146,11 @@ impl Engine {
                 })
             })
             .collect()
+    }
+
+    /// How an index of a dataset's data files is staged with them.
+    pub(crate) fn index_of(&self, dataset: &Dataset) -> StageIndex {
+        StageIndex { resolver: self.resolver.clone(), fields: dataset.indexed_fields() }
     }
 
     /// All that takes records in, of these names or all: the datasets, and the requests under the name `requests`.

@@ -6,6 +6,7 @@
 
 mod blocking;
 mod consumer;
+mod file_index;
 mod floor;
 mod lease;
 mod local;
@@ -30,6 +31,7 @@ mod widen;
 
 pub use blocking::{Away, blocking, in_place};
 pub use consumer::{Advanced, Begun, CONSUMER_FORMAT, Consumer, ConsumerRecord, ConsumerStore, Reached};
+pub use file_index::{FILE_INDEX_FORMAT, FileIds, IdHash, IndexBuilder, IndexReader, MayHold, SortedHashes};
 pub use floor::{FLOOR_FORMAT, Floor};
 pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
 pub use log::{
@@ -53,5 +55,5 @@ pub use sorted::{
 };
 pub use sources::{fix_source_shards, source_shards};
 pub use splice::{ColumnEdit, Edits, SpliceFile, SpliceSettings, Spliced, SplicedFile, Wanted};
-pub use stage::{Arranged, StageSettings, Stager, Sweep};
+pub use stage::{Arranged, StageIndex, StageSettings, Stager, Sweep};
 pub use store::{Found, Location, PutNew, STORE_PROOF_FORMAT, Store, store_error};

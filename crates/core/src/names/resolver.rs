@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::data_file::{batch_key, number};
-use super::{Namespace, TableName};
+use super::{IndexFile, Namespace, TableName};
 use crate::chain::{BatchKey, BatchNumber, ChainId, Incarnation, Job};
 use crate::dataset::DatasetName;
 use crate::error::TextError;
@@ -189,6 +189,18 @@ impl Resolver {
     #[must_use]
     pub fn floor_dir(&self, table: &TableName) -> String {
         format!("{}/floors/{table}", self.memory_dir())
+    }
+
+    /// The directory of the indexes of a table's files: `<ns>/_alluvium/indexes/<table>`.
+    #[must_use]
+    pub fn file_index_dir(&self, table: &TableName) -> String {
+        format!("{}/indexes/{table}", self.memory_dir())
+    }
+
+    /// The index of the files that one writer staged for one record: `<ns>/_alluvium/indexes/<table>/<name>`, see [`IndexFile::name`].
+    #[must_use]
+    pub fn file_index(&self, table: &TableName, index: &IndexFile) -> String {
+        format!("{}/{}", self.file_index_dir(table), index.name())
     }
 
     /// The topic that stands for `name`: itself in `default`, else `<ns>.<name>`.

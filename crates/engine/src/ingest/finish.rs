@@ -197,6 +197,7 @@ impl Finishing<'_> {
             now_ms: self.engine.clock.now_ms(),
             org: None,
             files_in_flight: 1,
+            index: None,
         };
         let stager = Stager::new(&log, &spec, settings);
         let stager = blocking("encoding notifications", move || stager.stage(vec![rows]).map(|()| stager)).await?;

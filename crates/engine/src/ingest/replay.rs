@@ -9,7 +9,7 @@ use alluvium_core::{
     Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, DatasetName, Error, FileCursor, FileFormat, Incarnation,
     Job, Kind, Range, RecordBody, Result, Shard, Source, TableSpec, app_id, parse_data_file,
 };
-use alluvium_lake::{ChainStore, LeaseWatch, PutNew, StageSettings, Stager, in_place};
+use alluvium_lake::{ChainStore, LeaseWatch, PutNew, StageIndex, StageSettings, Stager, in_place};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::compute::concat_batches;
 use arrow::datatypes::Int64Type;
@@ -246,16 +246,19 @@ impl Replay<'_> {
         key: BatchKey,
     ) -> Result<BatchRecord> {
         let now_micros = self.engine.clock.now_micros();
-        let settings = |org: Option<String>| StageSettings {
+        let index = self.engine.index_of(self.dataset);
+        let settings = |org: Option<String>, index: Option<StageIndex>| StageSettings {
             chain: self.chain.chain().clone(),
             key,
             now_ms: now_micros.div_euclid(1000),
             org,
             files_in_flight: 4,
+            index,
         };
         let (data_spec, letters_spec) = (TableSpec::data(self.dataset), TableSpec::dead_letters());
-        let data = Stager::new(&self.engine.log_of(&data_spec), &data_spec, settings(Some(self.dataset.org.clone())));
-        let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None));
+        let data =
+            Stager::new(&self.engine.log_of(&data_spec), &data_spec, settings(Some(self.dataset.org.clone()), Some(index)));
+        let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None, None));
         let rows = with_places(&rows, now_micros)?;
         let work = self.work();
         let resolving = Resolving::new(self.dataset, work.ledger().await?);

@@ -137,13 +137,16 @@ impl ChainWork<'_> {
         Ok(())
     }
 
+    /// How files are staged for a batch; with an organisation's column, those of the data table.
     pub(super) fn stage_settings(&self, key: BatchKey, staged_at_micros: i64, org: Option<String>) -> StageSettings {
+        let index = org.as_ref().map(|_| self.engine.index_of(self.dataset));
         StageSettings {
             chain: self.chain.chain().clone(),
             key,
             now_ms: staged_at_micros.div_euclid(1000),
             org,
             files_in_flight: FILES_IN_FLIGHT,
+            index,
         }
     }
 
