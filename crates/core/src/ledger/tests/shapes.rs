@@ -143,7 +143,8 @@ fn changes_tell_only_nodes_whose_fate_is_another() {
 #[test]
 fn requests_that_do_not_count_are_passed_over() {
     let datasets = Project::parse(PROJECT, &|_| None).unwrap().datasets;
-    let mut builder = LedgerBuilder::new(Arc::new(Shape::of(&datasets[0])));
+    let shape = Arc::new(Shape::of(&datasets[0]));
+    let mut builder = LedgerBuilder::new(shape.clone());
     let stored = |rest: &str| {
         let json = format!(r#"{{"format":1,"request_id":"r","org_id":"O","execution_time":"1970-01-01",{rest}}}"#);
         crate::request::Request::from_json(&json).unwrap()
@@ -155,9 +156,17 @@ fn requests_that_do_not_count_are_passed_over() {
         r#""op":"update","field":"lead","id":"a","set":{"gone":1,"user":2,"call_id":3,"at":4,"org_id":5}"#,
     ] {
         assert!(!builder.push(&stored(rest), BatchNumber(1)), "{rest}");
+        assert_eq!(shape.nodes(&stored(rest)), [], "{rest}");
     }
     let partly = stored(r#""op":"update","field":"lead","id":"a","set":{"gone":1,"note":2}"#);
     assert!(builder.push(&partly, BatchNumber(1)));
+    assert_eq!(shape.nodes(&partly), [Node::Id { field: "lead", id: "a" }]);
+    let convert = stored(r#""op":"convert","field":"lead","from":"a","to":"b""#);
+    assert_eq!(shape.nodes(&convert), ["a", "b"].map(|id| Node::Id { field: "lead", id }));
+    let subjects = r#""op":"delete","scope":"subject","subjects":[{"field":"gone","id":"a"},{"field":"user","id":"b"}]"#;
+    assert_eq!(shape.nodes(&stored(subjects)), [Node::Id { field: "user", id: "b" }]);
+    assert_eq!(shape.nodes(&stored(r#""op":"delete","scope":"record","id":"k""#)), [Node::Record("k")]);
+    assert_eq!(shape.nodes(&stored(r#""op":"delete","scope":"before","before":"2026-01-01""#)), [Node::Org]);
     assert_eq!(told(&builder.build(), 1), ["lead a: 0 same note=2@r; * same"]);
 }
 
