@@ -118,6 +118,15 @@ fn what_was_cleared_stays_cleared_and_only_what_is_later_than_the_clearing_is_se
 }
 
 #[test]
+fn the_latest_clearing_of_any_position_is_the_one_that_counts() {
+    let lines = ["1 r4 40 erase user a", "2 r2 20 erase user a"];
+    assert_eq!(told(&ledger(&lines), 2), ["user a: 40 null ip=null@r4; * same"]);
+    let together = lines.map(|line| line.replace("2 r2", "1 r2"));
+    let together: Vec<&str> = together.iter().map(String::as_str).collect();
+    assert_eq!(fates(&together), ["user a: 20 null ip=null@r2; 40 null ip=null@r4; * same"]);
+}
+
+#[test]
 fn a_second_look_back_is_needed_where_a_late_request_is_itself_undone() {
     // a was erased by d1 in batch 1. r1 (batch 2) moves it to b before d1, r0 (batch 3) to c before that: a is erased, b too since
     // batch 2 only by its own.
