@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod damage;
+mod kinds;
 mod random;
+mod refusals;
 
 mod support;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::super::{ColumnEdit, Edits, Spliced};
-use super::support::{Dice, chunks, footer, naive, open, parquet, read, read_all, rows, settings, spec, values};
+use super::support::{Dice, chunks, footer, naive, open, open_as, parquet, read, read_all, rows, settings, spec, values};
 use crate::schema::arrow_schema;
 
 /// How a random file is written.
@@ -27,6 +27,7 @@ struct Make {
     statistics: EnabledStatistics,
     delta: bool,
     arrow_schema: bool,
+    in_parts: bool,
 }
 
 fn make() -> impl Strategy<Value = Make> {
@@ -41,11 +42,11 @@ fn make() -> impl Strategy<Value = Make> {
     ];
     let statistics = prop_oneof![Just(EnabledStatistics::None), Just(EnabledStatistics::Chunk), Just(EnabledStatistics::Page)];
     let size = (any::<u64>(), 1..300_usize, 1..120_usize, 1..60_usize, 1..400_usize);
-    (size, compression, any::<(bool, bool, bool, bool)>(), statistics).prop_map(
+    (size, compression, any::<(bool, bool, bool, bool, bool)>(), statistics).prop_map(
         |(
             (seed, rows, group_rows, page_rows, dictionary_bytes),
             compression,
-            (version_2, dictionary, delta, arrow),
+            (version_2, dictionary, delta, arrow, in_parts),
             statistics,
         )| Make {
             seed,
@@ -59,6 +60,7 @@ fn make() -> impl Strategy<Value = Make> {
             statistics,
             delta,
             arrow_schema: arrow,
+            in_parts,
         },
     )
 }
@@ -171,7 +173,9 @@ fn check(make: &Make) {
     let edits = edits(&spec, make.rows, make.group_rows, &mut dice);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let file = open(&source).await.unwrap();
+        // Whole, or in parts behind a tail of some bytes.
+        let whole = if make.in_parts { 8 + make.seed % 5000 } else { u64::MAX };
+        let file = open_as(&source, whole, |_| {}).await.unwrap();
         assert_eq!(file.rows(), make.rows as u64);
         let spliced = file.splice(&edits, &settings(&spec), None).await.unwrap();
         assert_rewritten(&source, &spliced, &edits, &schema);

@@ -169,11 +169,16 @@ pub(super) fn parquet(rows: &RecordBatch, properties: WriterProperties) -> Bytes
 
 /// The file, opened from a store that holds nothing else.
 pub(super) async fn open(bytes: &Bytes) -> alluvium_core::Result<SpliceFile> {
-    open_as(bytes, |_| {}).await
+    open_as(bytes, u64::MAX, |_| {}).await
 }
 
 /// The same, as a log entry that `entry` changes names it.
-pub(super) async fn open_as(bytes: &Bytes, entry: impl FnOnce(&mut ChangedFile)) -> alluvium_core::Result<SpliceFile> {
+/// Larger ones than `whole_file_bytes` are read in parts.
+pub(super) async fn open_as(
+    bytes: &Bytes,
+    whole_file_bytes: u64,
+    entry: impl FnOnce(&mut ChangedFile),
+) -> alluvium_core::Result<SpliceFile> {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     store.put(&Path::from("t/a.parquet"), bytes.clone().into()).await.unwrap();
     let log = DeltaLog::new(&Store::over(store), Path::from("t"));
@@ -187,7 +192,7 @@ pub(super) async fn open_as(bytes: &Bytes, entry: impl FnOnce(&mut ChangedFile))
         deleted: None,
     };
     entry(&mut file);
-    SpliceFile::open(&log, &file).await
+    SpliceFile::open_holding(&log, &file, whole_file_bytes).await
 }
 
 /// All rows of a file in the columns of `schema`, by Parquet's own reader: what is missing is null.
