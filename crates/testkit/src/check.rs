@@ -56,13 +56,28 @@ pub struct DatasetCheck {
     namespace: String,
     dataset: String,
     org: String,
+    /// Two records may have stood in the same place: what tells their rows apart.
+    apart: Option<String>,
 }
 
 impl DatasetCheck {
     /// The dataset of a namespace, whose organisations are in the column `org`.
     #[must_use]
     pub fn new(store: &Arc<dyn ObjectStore>, namespace: &str, dataset: &str, org: &str) -> Self {
-        Self { store: store.clone(), namespace: namespace.to_owned(), dataset: dataset.to_owned(), org: org.to_owned() }
+        Self {
+            store: store.clone(),
+            namespace: namespace.to_owned(),
+            dataset: dataset.to_owned(),
+            org: org.to_owned(),
+            apart: None,
+        }
+    }
+
+    /// The same of a dataset whose topic was made anew: records of both topics may have stood in the same places. The column `apart`
+    /// tells their rows apart.
+    #[must_use]
+    pub fn of_topic_made_anew(self, apart: &str) -> Self {
+        Self { apart: Some(apart.to_owned()), ..self }
     }
 
     /// A table of the namespace.
@@ -91,7 +106,8 @@ impl DatasetCheck {
             let mut made: BTreeMap<(String, String), u64> = BTreeMap::new();
             for add in &entry.adds {
                 for row in data.rows_of(add).await? {
-                    let at = (column(&row, "_source")?, column(&row, "_offset")?);
+                    let apart = self.apart.as_ref().and_then(|name| row.get(name)).cloned();
+                    let at = (column(&row, "_source")?, column(&row, "_offset")?, apart);
                     if !seen.insert(at.clone()) {
                         return Err(format!("the row {at:?} of {} is there twice, again in version {version}", self.dataset));
                     }
@@ -109,7 +125,7 @@ impl DatasetCheck {
         }
         let dead_letters = self.dead_letters().await?;
         for letter in &dead_letters {
-            let at = (column(letter, "source")?, column(letter, "position")?);
+            let at = (column(letter, "source")?, column(letter, "position")?, None);
             if seen.contains(&at) {
                 return Err(format!("the record {at:?} of {} is a row and a dead letter", self.dataset));
             }
@@ -129,7 +145,8 @@ impl DatasetCheck {
             if row.get("dataset") != Some(&self.dataset) {
                 continue;
             }
-            let at = (column(&row, "source")?, column(&row, "position")?);
+            let apart = self.apart.as_ref().and_then(|_| row.get("raw")).cloned();
+            let at = (column(&row, "source")?, column(&row, "position")?, apart);
             if !seen.insert(at.clone()) {
                 return Err(format!("the dead letter {at:?} of {} is there twice", self.dataset));
             }

@@ -116,6 +116,11 @@ impl Weather {
             slow: some(&[0, 20, 100]),
         }
     }
+
+    /// Whether listings may show what is no longer so.
+    pub(super) const fn lists_late(&self) -> bool {
+        self.stale > 0
+    }
 }
 
 /// What befalls one operation.

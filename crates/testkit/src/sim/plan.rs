@@ -7,6 +7,7 @@ use super::cluster::TOPIC;
 use super::dice::Dice;
 use super::fate::Weather;
 use super::input::SourceFile;
+use super::topic::TopicPlan;
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,18 +37,8 @@ pub(super) struct ProcessPlan {
     /// How often it may begin.
     pub(super) lives: u32,
     pub(super) skew_micros: i64,
-}
-
-/// A topic and its cluster.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TopicPlan {
-    pub(super) shards: u64,
-    /// A reader gives a record again after so many others; 0: never.
-    pub(super) repeat_after: usize,
-    /// From when on nobody answers, and for how long, in milliseconds.
-    pub(super) away: Option<(u64, u64)>,
-    /// Between two records of a partition.
-    pub(super) pace_ms: u64,
+    /// Goes on behind what the topic has lost.
+    pub(super) accepts_loss: bool,
 }
 
 /// A world before it begins.
@@ -56,6 +47,8 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) weather: Weather,
     pub(super) files: Vec<SourceFile>,
+    /// The partitions of the topic made anew.
+    pub(super) anew: Vec<SourceFile>,
     pub(super) processes: Vec<ProcessPlan>,
     pub(super) max_rows: u64,
     /// What becomes of taken files.
@@ -106,11 +99,14 @@ impl Plan {
                 }
             }
         }
-        let topic = (!long && dice.thousandths(350)).then(|| TopicPlan {
+        let mut topic = (!long && dice.thousandths(350)).then(|| TopicPlan {
             shards: dice.between(1, 4),
             repeat_after: dice.one_of(&[0, 0, 1, 3]),
             away: dice.thousandths(250).then(|| (dice.between(0, 10_000), dice.between(100, 50_000))),
             pace_ms: dice.one_of(&[0, 10, 500]),
+            expiries: Vec::new(),
+            anew: None,
+            tells_ids: true,
         });
         let mut files: Vec<SourceFile> = files;
         if topic.is_some() {
@@ -119,10 +115,21 @@ impl Plan {
                 file.gap_after = dice.one_of(&[0, 0, 1, 3]);
             }
         }
+        let mut anew = Vec::new();
+        if let Some(topic) = &mut topic {
+            topic.roll_losses(seed, &files);
+            let mut dice = Dice::of(seed, &"anew");
+            if let Some(at) = topic.anew {
+                anew = files.iter().map(|file| file.roll_anew(&mut dice, at.at_ms + at.missing_ms)).collect();
+            }
+            if topic.loses() {
+                processes.iter_mut().for_each(|process| process.accepts_loss = dice.thousandths(300));
+            }
+        }
         let max_rows = if long { 1 } else { dice.between(1, 8) };
         let after = dice.one_of(&["keep", "keep", "delete", "move:./taken"]);
         let shared_leases = dice.thousandths(400);
-        Self { seed, weather, files, processes, max_rows, after, topic, shared_leases }
+        Self { seed, weather, files, anew, processes, max_rows, after, topic, shared_leases }
     }
 
     /// The source, as the project file says it.
@@ -135,10 +142,16 @@ impl Plan {
 
     /// When the last record has come, and the cluster answers again, in milliseconds.
     pub(super) fn all_there_ms(&self) -> u64 {
-        let pace_ms = self.topic.map_or(0, |t| t.pace_ms);
-        let last = self.files.iter().map(|f| f.comes_ms + pace_ms * f.records.len() as u64).max().unwrap_or(0);
-        let back = self.topic.and_then(|t| t.away).map_or(0, |(from, away)| from + away);
-        last.max(back) + 1
+        let pace_ms = self.topic.as_ref().map_or(0, |t| t.pace_ms);
+        let last = self.files.iter().chain(&self.anew).map(|f| f.comes_ms + pace_ms * f.records.len() as u64).max().unwrap_or(0);
+        let back = self.topic.as_ref().and_then(|t| t.away).map_or(0, |(from, away)| from + away);
+        let losses = self.topic.iter().flat_map(|t| t.expiries.iter().map(|e| e.at_ms));
+        last.max(back).max(losses.max().unwrap_or(0)).max(self.anew_ms().unwrap_or(0)) + 1
+    }
+
+    /// When the topic made anew is there.
+    fn anew_ms(&self) -> Option<u64> {
+        self.topic.as_ref()?.anew.map(|a| a.at_ms + a.missing_ms)
     }
 
     pub(super) fn replays(&self, without: &Without) -> bool {
@@ -154,6 +167,7 @@ impl ProcessPlan {
             starts_ms: dice.of_any_size(0, 0, 14).min(latest),
             lives: u32::try_from(dice.between(1, 4)).unwrap_or(1),
             skew_micros: dice.between(0, 20_000_000).cast_signed() - 10_000_000,
+            accepts_loss: false,
         }
     }
 }
