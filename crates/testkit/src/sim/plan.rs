@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use alluvium_core::ReadKind;
+
 use super::cluster::TOPIC;
 use super::dice::Dice;
 use super::fate::Weather;
 use super::input::SourceFile;
+use super::readers::Reading;
 use super::topic::TopicPlan;
 
 /// What a process does.
@@ -25,6 +28,8 @@ pub(super) enum Role {
     Replay,
     /// Removes unreferenced files, by the four steps.
     Vacuum,
+    /// Reads changes under a name.
+    Reads(Reading),
     /// Another program: writes checkpoints and cleans up logs below them.
     Cleanup,
 }
@@ -126,6 +131,14 @@ impl Plan {
                 processes.iter_mut().for_each(|process| process.accepts_loss = dice.thousandths(300));
             }
         }
+        let mut dice_of_readers = Dice::of(seed, &"readers");
+        if dice_of_readers.thousandths(300) {
+            for _ in 0..dice_of_readers.between(1, 3) {
+                let consumer = dice_of_readers.one_of(&["reports", "reports", "audit"]);
+                let kind = dice_of_readers.one_of(&[ReadKind::Rows, ReadKind::Partitions]);
+                processes.push(ProcessPlan::roll(&mut dice_of_readers, Role::Reads(Reading { consumer, kind })));
+            }
+        }
         let max_rows = if long { 1 } else { dice.between(1, 8) };
         let after = dice.one_of(&["keep", "keep", "delete", "move:./taken"]);
         let shared_leases = dice.thousandths(400);
@@ -152,6 +165,16 @@ impl Plan {
     /// When the topic made anew is there.
     fn anew_ms(&self) -> Option<u64> {
         self.topic.as_ref()?.anew.map(|a| a.at_ms + a.missing_ms)
+    }
+
+    /// Who reads what under a name, each once.
+    pub(super) fn readings(&self) -> BTreeSet<Reading> {
+        self.processes.iter().filter_map(|p| if let Role::Reads(reading) = p.role { Some(reading) } else { None }).collect()
+    }
+
+    /// Whether somebody cleans up logs without asking who reads them.
+    pub(super) fn cleans_up(&self) -> bool {
+        self.processes.iter().any(|p| p.role == Role::Cleanup)
     }
 
     pub(super) fn replays(&self, without: &Without) -> bool {
