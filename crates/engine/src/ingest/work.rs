@@ -176,7 +176,7 @@ impl<'a> ChainWork<'a> {
             return Ok(());
         }
         let spec = TableSpec::data(self.dataset);
-        if listing.newest_done().is_some() && !self.engine.log_of(&spec).exists().await? {
+        if listing.newest_done().is_some() && !self.engine.log_of(&spec).stands().await? {
             return Err(Error::new(
                 Kind::Corrupt,
                 format!("dataset {}: its table is gone, though batches of it were finished", self.dataset.name),

@@ -37,7 +37,11 @@ pub(crate) async fn prove_once(store: &Store, resolver: &Resolver, now_ms: i64) 
         read_versioned::<StoreProof>(&bytes, STORE_PROOF_FORMAT, &path)?;
         return Ok(());
     }
-    prove(store, resolver).await?;
+    match prove(store, resolver).await {
+        // Who deletes the namespace meanwhile takes the probes away, too.
+        Err(e) if e.kind() == Kind::Unsupported => prove(store, resolver).await?,
+        proved => proved?,
+    }
     let proof = StoreProof { format: STORE_PROOF_FORMAT, store: store.identity().to_owned(), proved_at_ms: now_ms };
     let bytes = serde_json::to_vec(&proof).map_err(|e| Error::new(Kind::Internal, "remembering a proof").source(e))?;
     let _whoever_proved_it_first = store.put_new(&Path::from(path), Bytes::from(bytes)).await?;

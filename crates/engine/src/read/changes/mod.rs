@@ -39,6 +39,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const LOOKS_A_LIFE: u64 = 20;
 /// A wait that only a stop ends.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
+/// What seems to be no longer kept is looked for so often, this long apart, before a reader is told to start over: a store may list
+/// late.
+const MAX_LOOKS: u32 = 4;
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Files looked for at a time, before anything is read.
 const FILES_A_LOOK: usize = 4096;
 
@@ -217,6 +221,16 @@ impl ChangesReader<'_> {
     /// [`Kind::NotFound`] if something of it is no longer kept, or the consumer was removed meanwhile, [`Kind::Unsupported`] for tables and commits that changes cannot be
     /// read of, [`Kind::Corrupt`] and [`Kind::Unavailable`] as for any read. Nothing was given then.
     pub async fn read(&mut self) -> Result<Changes> {
+        for _ in 1..MAX_LOOKS {
+            match self.read_now().await {
+                Err(e) if e.kind() == Kind::NotFound => self.engine.store.machine().sleep(LOOK_AGAIN).await,
+                read => return read,
+            }
+        }
+        self.read_now().await
+    }
+
+    async fn read_now(&mut self) -> Result<Changes> {
         let standing = self.log.standing().await?;
         // After the listing: what was found is of this life, or of none.
         self.check_life().await?;
