@@ -30,6 +30,8 @@ pub(super) enum Role {
     Vacuum,
     /// Reads changes under a name.
     Reads(Reading),
+    /// Deletes the namespace, which the next to take something in makes again.
+    Deletes,
     /// Another program: writes checkpoints and cleans up logs below them.
     Cleanup,
 }
@@ -76,7 +78,7 @@ pub(super) struct Without {
 impl Plan {
     pub(super) fn of(seed: u64) -> Self {
         let mut dice = Dice::of(seed, &"plan");
-        let weather = Weather::of(&mut dice);
+        let mut weather = Weather::of(&mut dice);
         // Now and then a world of many small batches, in which records are folded and checkpoints come due.
         let long = dice.thousandths(15);
         let files = if long { dice.between(20, 30) } else { dice.between(1, 5) };
@@ -139,8 +141,23 @@ impl Plan {
                 processes.push(ProcessPlan::roll(&mut dice_of_readers, Role::Reads(Reading { consumer, kind })));
             }
         }
+        let mut after = None;
+        let mut dice_of_ends = Dice::of(seed, &"ends");
+        let loses = topic.as_ref().is_some_and(TopicPlan::loses);
+        if !loses && dice_of_ends.thousandths(150) {
+            // What the former life of the namespace took away is not there for the next.
+            after = Some("keep");
+            // No program can fence a put that a store carries out long after it failed.
+            weather = weather.prompt();
+            processes.retain(|p| matches!(p.role, Role::UntilIdle | Role::Once | Role::Follow { .. }));
+            for _ in 0..dice_of_ends.between(1, 2) {
+                let role = dice_of_ends.one_of(&[Role::UntilIdle, Role::UntilIdle, Role::Once]);
+                processes.push(ProcessPlan::roll(&mut dice_of_ends, role));
+            }
+            processes.push(ProcessPlan::roll(&mut dice_of_ends, Role::Deletes));
+        }
         let max_rows = if long { 1 } else { dice.between(1, 8) };
-        let after = dice.one_of(&["keep", "keep", "delete", "move:./taken"]);
+        let after = after.unwrap_or_else(|| dice.one_of(&["keep", "keep", "delete", "move:./taken"]));
         let shared_leases = dice.thousandths(400);
         Self { seed, weather, files, anew, processes, max_rows, after, topic, shared_leases }
     }
@@ -170,6 +187,11 @@ impl Plan {
     /// Who reads what under a name, each once.
     pub(super) fn readings(&self) -> BTreeSet<Reading> {
         self.processes.iter().filter_map(|p| if let Role::Reads(reading) = p.role { Some(reading) } else { None }).collect()
+    }
+
+    /// Whether the namespace may be deleted.
+    pub(super) fn deletes(&self) -> bool {
+        self.processes.iter().any(|p| p.role == Role::Deletes)
     }
 
     /// Whether somebody cleans up logs without asking who reads them.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use alluvium_core::{Error, LossKind};
 use alluvium_engine::{RunSummary, SourcePosition, Stop};
 use object_store::memory::InMemory;
+use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::actors;
@@ -35,6 +36,7 @@ impl Stage {
     /// After all processes have ended: what is left is taken in without faults, then everything must hold, and go on holding
     /// when what was late has landed.
     pub(super) async fn settled(&self) -> Result<(), String> {
+        self.deletion_ends().await?;
         let replays = self.plan.replays(&self.without);
         let first = self.settle(replays, false).await?;
         if self.plan.topic.as_ref().is_some_and(TopicPlan::loses) {
@@ -55,6 +57,21 @@ impl Stage {
             return Err("something was left to do after everything was done".to_owned());
         }
         self.check(replays, false).await
+    }
+
+    /// A deletion that was interrupted is finished.
+    async fn deletion_ends(&self) -> Result<(), String> {
+        let mark = Path::from("default/_alluvium/deleting.json");
+        if self.world.inner().bucket.get(&mark).is_none() {
+            return Ok(());
+        }
+        let process = self.plan.processes.len();
+        let (life, _never_dies) = self.world.begin_life(process, false);
+        let (store, machine) = self.store(process, life, false);
+        let engine = self.engine(store, machine, Stop::default(), false);
+        engine.delete_namespace().await.map_err(|e| format!("finishing a deletion: {}", e.chain_text()))?;
+        self.world.end_life(process);
+        Ok(())
     }
 
     /// What was taken in may expire; offsets without a record behind it are not known to have been passed.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use alluvium_core::{Error, Kind, Project, Resolver};
 use alluvium_engine::{Engine, EngineSettings, IngestOptions, Mode, RunSummary, Silent, Stop};
-use alluvium_lake::Store;
+use alluvium_lake::{Machine, Store};
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
@@ -175,6 +175,8 @@ impl Stage {
         match error.kind() {
             Kind::Fenced => Ok(()),
             Kind::Unavailable if faults > 0 || cluster_failed => Ok(()),
+            // Who finds that what it works on is gone may say so in its own way.
+            Kind::Conflict | Kind::NotFound | Kind::Corrupt | Kind::Unavailable if self.plan.deletes() => Ok(()),
             kind => Err(format!("p{process} failed as {kind:?} after {faults} faults: {}", error.chain_text())),
         }
     }
@@ -215,6 +217,19 @@ impl Stage {
                 let cleans_up = self.plan.cleans_up();
                 let read = self.deliveries.reads(&engine, machine.as_ref(), reading, &mut dice, cleans_up).await;
                 read.err().into_iter().collect()
+            }
+            Role::Deletes => {
+                let engine = self.engine(store, machine.clone(), Stop::default(), false);
+                for _ in 0..dice.between(1, 20) {
+                    match engine.delete_namespace().await {
+                        Ok(_) => return Vec::new(),
+                        // Somebody is at work there, or nobody was yet.
+                        Err(e) if matches!(e.kind(), Kind::Conflict | Kind::NotFound) => {}
+                        Err(e) => return vec![e],
+                    }
+                    machine.sleep(Duration::from_millis(dice.of_any_size(1, 4, 11))).await;
+                }
+                Vec::new()
             }
             Role::Cleanup => {
                 let calm = Store::over(Arc::new(SimStore::new(&self.world, process, life, false)));
@@ -261,7 +276,7 @@ pub(super) async fn ingest(engine: &Engine, role: Role, accept_loss: bool) -> al
         Role::Replay => return engine.replay_dead_letters(&datasets).await,
         Role::Once => Mode::Once,
         Role::Follow { .. } => Mode::Follow,
-        Role::UntilIdle | Role::Vacuum | Role::Cleanup | Role::Reads(_) => Mode::UntilIdle,
+        Role::UntilIdle | Role::Vacuum | Role::Cleanup | Role::Reads(_) | Role::Deletes => Mode::UntilIdle,
     };
     engine.ingest(&datasets, IngestOptions { mode, accept_loss }).await
 }
