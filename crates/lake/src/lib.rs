@@ -40,7 +40,8 @@ pub use log::{
 };
 pub use machine::{Machine, ThisMachine};
 pub use namespace::{
-    NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace, open_or_create_namespace,
+    NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, mark_for_deletion, namespace_owns, open_namespace,
+    open_or_create_namespace, unmark_for_deletion,
 };
 #[cfg(feature = "plants")]
 pub use plant::{Plant, plant};

@@ -73,9 +73,13 @@ impl Finishing<'_> {
 
     async fn carry(&self, record: &BatchRecord) -> Result<Finished> {
         let RecordBody::Intent(recorded) = &record.body else { return Ok(Finished::Amend(Amend::Voided)) };
+        self.engine.check_life(self.incarnation).await?;
         let app = app_id(self.chain.chain());
         let spec = TableSpec::deciding(self.dataset);
         let log = self.engine.log_of(&spec);
+        // A table that is made for its first batch is made at the position of the ledger that its rows were resolved at.
+        let now_ms = self.engine.clock.now_ms();
+        log.ensure_at(&spec, self.incarnation, &app, now_ms, recorded.ledger, recorded.shape).await?;
         let commit = Commit {
             app_id: &app,
             incarnation: self.incarnation,

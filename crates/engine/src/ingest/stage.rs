@@ -82,7 +82,11 @@ impl ChainWork<'_> {
     /// is published.
     pub(super) async fn ledger(&self) -> Result<DatasetLedger> {
         let log = self.engine.log_of(&TableSpec::data(self.dataset));
-        let position = log.ledger_seen(&app_id(self.chain.chain())).await?;
+        let position = match log.ledger_seen(&app_id(self.chain.chain())).await? {
+            Some(position) => position,
+            // The table will be made at the newest.
+            None => LedgerPosition(self.engine.requests_taken(&self.incarnation).await?.0),
+        };
         DatasetLedger::at(self.engine, &self.incarnation, self.dataset, position).await
     }
 

@@ -180,13 +180,14 @@ impl<'a> ChainWork<'a> {
         }
     }
 
-    /// Makes the table, or lets it follow the declaration, once a run.
+    /// Lets the table follow the declaration, once a run. One that is not there yet is made when a batch's record stands: what is put
+    /// into a namespace that is gone would be in the way of the next.
     pub(super) async fn prepare(&mut self, listing: &ChainListing) -> Result<()> {
         if self.prepared {
             return Ok(());
         }
         let spec = TableSpec::deciding(self.dataset);
-        if listing.newest_done().is_some() && !self.engine.log_of(&spec).exists().await? {
+        if listing.newest_done().is_some() && !self.engine.log_of(&spec).stands().await? {
             return Err(Error::new(
                 Kind::Corrupt,
                 format!("dataset {}: its table is gone, though batches of it were finished", self.dataset.name),
@@ -195,13 +196,9 @@ impl<'a> ChainWork<'a> {
         }
         let app = app_id(self.chain.chain());
         let log = self.engine.log_of(&spec);
-        let position = if self.dataset.is_requests() || log.exists().await? {
-            LedgerPosition::BEGINNING
-        } else {
-            LedgerPosition(self.engine.requests_taken(&self.incarnation).await?.0)
-        };
-        let shape = (!position.is_beginning()).then(|| shape_of(self.dataset));
-        log.ensure_at(&spec, &self.incarnation, &app, self.engine.clock.now_ms(), position, shape).await?;
+        if log.exists().await? {
+            log.ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        }
         self.requests_came = !self.dataset.is_requests() && self.engine.log(&TableName::REQUESTS).exists().await?;
         self.prepared = true;
         Ok(())

@@ -195,15 +195,30 @@ impl DeltaLog {
         }
     }
 
-    /// The position of the ledger that the table is at, as this process saw it last, or as it is now; the beginning if there is no table.
+    /// The position of the ledger that the table is at, as this process saw it last, or as it is now; `None` if there is no table.
     ///
     /// # Errors
     /// As [`DeltaLog::state`].
-    pub async fn ledger_seen(&self, app_id: &str) -> Result<LedgerPosition> {
+    pub async fn ledger_seen(&self, app_id: &str) -> Result<Option<LedgerPosition>> {
         if let Some(known) = self.known_state(app_id) {
-            return Ok(known.ledger);
+            return Ok(Some(known.ledger));
         }
-        Ok(self.state(app_id).await?.map_or(LedgerPosition::BEGINNING, |state| state.ledger))
+        Ok(self.state(app_id).await?.map(|state| state.ledger))
+    }
+
+    /// Whether there is a table, of one that should be there: one that a listing does not show is looked for again, as a store may list
+    /// late.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed.
+    pub async fn stands(&self) -> Result<bool> {
+        let gone = || Error::new(Kind::NotFound, format!("there is no table at {}", self.root()));
+        let look = || async { if self.exists().await? { Ok(()) } else { Err(gone()) } };
+        match self.looking_again(look).await {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == Kind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     async fn state_now(&self, app_id: &str) -> Result<Option<TableState>> {
