@@ -24,7 +24,7 @@ pub use clock::StepClock;
 pub use fault::{Fault, FaultStore, Injected, Put, PutKind, injected};
 pub use kafka::{KafkaServer, KafkaTools, MemoryCluster, OpenTransaction, Sent};
 pub use lab::{Lab, Listener};
-pub use oracle::{Accepted, OracleRow, is_late, matched, naive, settled};
+pub use oracle::{Accepted, AtPosition, OracleRow, Settling, is_late, matched, naive, settled};
 pub use pause::{PauseStore, Step};
 pub use server::{Outcome, Proxy, Request, StoreKind, TestStore};
 pub use table::{Add, LogEntry, Row, TableReader};

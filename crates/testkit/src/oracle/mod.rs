@@ -3,12 +3,15 @@
 //! It shares nothing with the fold but the types of requests and declarations: no paths, no fates, no components. Slow on
 //! purpose: every question walks through all requests, and finality through all positions.
 
+mod positions;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use alluvium_core::{BatchNumber, Dataset, Delete, JsonText, OnErase, Op, Request, Scope};
+
+pub use self::positions::{AtPosition, Settling};
 
 /// A request and the intake batch that accepted it.
 #[derive(Debug, Clone)]
@@ -83,16 +86,20 @@ pub fn settled(dataset: &Dataset, accepted: &[Accepted], position: BatchNumber, 
         }
     }
     let mut way = walk(dataset, &up_to(position.0), row);
+    clear_again(dataset, &cleared, &mut way);
+    Some(way.row)
+}
+
+/// Clears what was cleared at any position: the last request that did counts, by field.
+fn clear_again(dataset: &Dataset, cleared: &BTreeMap<String, (i64, String)>, way: &mut Way) {
     for (field, by) in cleared {
-        let columns = clears(dataset, &field).unwrap_or_default();
-        way.row.ids.insert(field, None);
-        for column in columns {
-            if way.set_by.get(&column).is_none_or(|set_by| *set_by < by) {
+        way.row.ids.insert(field.clone(), None);
+        for column in clears(dataset, field).unwrap_or_default() {
+            if way.set_by.get(&column).is_none_or(|set_by| set_by < by) {
                 way.row.values.insert(column, "null".to_owned());
             }
         }
     }
-    Some(way.row)
 }
 
 /// Whether a request came late: at some position before its batch, rows that hold what it is about at its place in the order were
@@ -142,8 +149,12 @@ fn walk(dataset: &Dataset, requests: &[Request], row: &OracleRow) -> Way {
     for request in requests {
         ordered.insert(place(request), request);
     }
+    walk_in_order(dataset, ordered.into_values(), row)
+}
+
+fn walk_in_order<'r>(dataset: &Dataset, ordered: impl Iterator<Item = &'r Request>, row: &OracleRow) -> Way {
     let mut way = Way { row: row.clone(), erased: false, set_by: BTreeMap::new(), cleared: BTreeMap::new(), matched: Vec::new() };
-    for request in ordered.values() {
+    for request in ordered {
         let other_dataset = request.dataset.as_ref().is_some_and(|name| *name != dataset.name);
         if request.org != row.org || other_dataset {
             continue;

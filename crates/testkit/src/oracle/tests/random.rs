@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::histories::{BATCHES, deletes_wait, history, rows};
 use super::{END, datasets, ledger, resolved};
-use crate::oracle::{Accepted, OracleRow, is_late, matched, naive, settled};
+use crate::oracle::{Accepted, OracleRow, Settling, is_late, matched, naive, settled};
 
 const MOST: usize = 24;
 
@@ -29,6 +29,19 @@ proptest! {
             let fates = Fates::fold(&ledger, BatchNumber(position));
             for row in &rows {
                 prop_assert_eq!(resolved(dataset, &fates, row), settled(dataset, &history, BatchNumber(position), row));
+            }
+        }
+    }
+
+    #[test]
+    fn all_positions_at_once_are_each_position_by_itself((at, history, rows) in world()) {
+        let dataset = &datasets()[at];
+        let settling = Settling::new(dataset, &history, BatchNumber(BATCHES));
+        for row in &rows {
+            for (position, there) in (0..).map(BatchNumber).zip(settling.at_each(row)) {
+                let up_to: Vec<Accepted> = history.iter().filter(|a| a.batch <= position).cloned().collect();
+                prop_assert_eq!(there.row, settled(dataset, &history, position, row));
+                prop_assert_eq!(there.matched, matched(dataset, &requests(&up_to), row));
             }
         }
     }
