@@ -34,8 +34,8 @@ pub use ledger::{
     OrgLedger, Outcome, Piece, RowGroup, SetColumn, Shape, SourceRow, resolve,
 };
 pub use names::{
-    ChainFile, DataFile, IndexFile, Namespace, Resolver, TableName, app_id, data_file, ledger_app_id, parse_data_file, parse_span_file,
-    shape_app_id, span_file,
+    ChainFile, DataFile, IndexFile, Namespace, Resolver, TableName, app_id, data_file, ledger_app_id, parse_data_file,
+    parse_span_file, shape_app_id, span_file,
 };
 pub use position::{
     FileCursor, FileRange, FileStamp, KafkaRange, LastTaken, LossKind, Offset, OffsetLoss, PartitionRange, Range,

@@ -102,6 +102,9 @@ pub struct Mutation {
     /// Files of other writers that were looked through and stay, by their paths as stored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreign: Vec<String>,
+    /// The name of the file that says which rows of which files changed, if any did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewrites: Option<String>,
     /// Every request of the batches up to this one has a state in the dataset afterwards.
     pub told: LedgerPosition,
     /// What it took.

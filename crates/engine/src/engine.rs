@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use alluvium_core::{ChainId, Dataset, Error, Incarnation, Job, Kind, Project, Resolver, Result, Shard, TableName, TableSpec};
-use alluvium_lake::{ChainStore, DeltaLog, Location, Machine, StageIndex, Store, ThisMachine, open_namespace, open_or_create_namespace};
+use alluvium_lake::{
+    ChainStore, DeltaLog, Location, Machine, StageIndex, Store, ThisMachine, open_namespace, open_or_create_namespace,
+};
 use tokio::sync::Notify;
 
 use crate::observe::Observer;

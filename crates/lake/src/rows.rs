@@ -12,9 +12,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use parquet::arrow::arrow_reader::{
-    ArrowReaderBuilder, ArrowReaderMetadata, ParquetRecordBatchReaderBuilder, RowSelection,
-};
+use parquet::arrow::arrow_reader::{ArrowReaderBuilder, ArrowReaderMetadata, ParquetRecordBatchReaderBuilder, RowSelection};
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask};
 use parquet::errors::ParquetError;
@@ -42,6 +40,8 @@ const MAX_BATCH_ROWS: u64 = 8192;
 pub enum Rows {
     /// All but those that the log says are deleted.
     Live,
+    /// Those at these positions, which ascend.
+    At(Vec<u64>),
     /// Those among `of` that are not among `without`: what became deleted, or was restored, between two versions.
     Marked {
         /// Positions to read.
@@ -80,6 +80,7 @@ impl DeltaLog {
     pub async fn read_rows(&self, file: &ChangedFile, rows: &Rows, schema: &SchemaRef, budget: ReadBudget) -> Result<RowStream> {
         let (of, without) = match rows {
             Rows::Live => (None, file.deleted.as_ref()),
+            Rows::At(positions) => (Some(positions.clone()), None),
             Rows::Marked { of, without } => (Some(self.positions(of).await?), without.as_ref()),
         };
         let without = match without {

@@ -161,6 +161,19 @@ impl Resolver {
         format!("{}/datasets/{dataset}/{shape}/requests", self.ledger_dir(incarnation))
     }
 
+    /// Which rows a commit rewrote: `<ns>/_alluvium/rewrites/<table>/<name>`.
+    #[must_use]
+    pub fn rewrites(&self, table: &TableName, name: &str) -> String {
+        format!("{}/rewrites/{table}/{name}", self.memory_dir())
+    }
+
+    /// Its name: `<job>-<dataset>-<shard>-<batch>-<attempt>-<incarnation>-<writer>.json`, as in the names of data files.
+    #[must_use]
+    pub fn rewrites_name(&self, chain: &ChainId, key: BatchKey, writer: &str) -> String {
+        let ChainId { incarnation, job, dataset, shard } = chain;
+        format!("{job}-{dataset}-{}-{:020}-{:04}-{}-{writer}.json", shard.0, key.batch.0, key.attempt.0, incarnation.0)
+    }
+
     /// A lease's record: `<ns>/_alluvium/leases/<name>/<seq, 20 digits>.json`.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! A chain of a dataset and what any round of it does, whatever its source: finish what is recorded, record what was staged.
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Kind, LedgerPosition, Range, RecordBody,
-    Result, Shard, TableName, TableSpec, app_id,
+    BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Kind, Range, RecordBody, Result, Shard,
+    TableName, TableSpec, app_id,
 };
 #[cfg(feature = "plants")]
 use alluvium_lake::Plant;
@@ -10,7 +10,6 @@ use alluvium_lake::{ChainListing, ChainStore, PutNew, Sweep};
 
 use super::finish::{Amend, Finished, Finishing};
 use crate::engine::Engine;
-use crate::ledger::shape_of;
 
 /// Finished batches whose records are kept though nothing needs them.
 const RECORDS_KEPT: u64 = 64;

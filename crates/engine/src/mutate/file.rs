@@ -5,13 +5,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{Dataset, Ending, Fate, Result, TableSpec};
-use alluvium_lake::{ChangedFile, ColumnEdit, DeltaLog, Edits, SortedKey, SpliceFile, SpliceSettings, Spliced, arrow_schema};
+use alluvium_lake::{
+    ChangedFile, ColumnEdit, DeltaLog, Edits, FileIds, IndexReader, MayHold, SortedHashes, SortedKey, SpliceFile, SpliceSettings,
+    Spliced, arrow_schema,
+};
 use arrow::array::{Array, AsArray, RecordBatch, UInt64Array};
 use arrow::datatypes::{Date32Type, Schema, SchemaRef};
 
 use super::wanted::{OfOrg, WantedNodes};
 use crate::ledger::{DatasetLedger, node_key};
 use crate::resolve::{Hits, ORIGINAL, RowEdits, SourceRows, deciding_columns, edited, nodes_of_row, plan_edits};
+
+/// A file that may hold what is looked for, its statistics, and whether another program wrote it since the last move.
+pub(super) type Candidate = (ChangedFile, Option<String>, bool);
 
 /// What all files of a table are looked at with.
 pub(super) struct Looking {
@@ -20,6 +26,7 @@ pub(super) struct Looking {
     pub(super) spec: TableSpec,
     pub(super) settings: SpliceSettings,
     pub(super) ledger: DatasetLedger,
+    pub(super) index: IndexReader,
     pub(super) wanted: WantedNodes,
     /// For files that other programs wrote since the last move: everything any request is about.
     pub(super) wanted_of_foreign: WantedNodes,
@@ -44,6 +51,8 @@ pub(super) struct Rewrite {
     pub(super) positions: Positions,
     /// Rows changed and gone, by organisation and event date.
     pub(super) counts: BTreeMap<(String, i32), (u64, u64)>,
+    /// What an index of the file in its place tells; `None`: that it may hold any id.
+    pub(super) ids: Option<FileIds>,
 }
 
 /// Positions of rows in a file that was rewritten, ascending.
@@ -51,6 +60,8 @@ pub(super) struct Rewrite {
 pub(super) struct Positions {
     /// Rows that stay in its place with another value.
     pub(super) updated: Vec<u64>,
+    /// Where they stand in what is in its place.
+    pub(super) now: Vec<u64>,
     /// Rows that went.
     pub(super) deleted: Vec<u64>,
     /// Rows that stand in a file of another partition now.
@@ -71,6 +82,32 @@ impl Looking {
             return true;
         }
         file.partition_value(&self.dataset.org).is_some_and(|org| wanted.of_org(org).is_some())
+    }
+
+    /// Of the files, those that may hold what is looked for, as far as the indexes tell.
+    pub(super) async fn indexed(&self, files: Vec<Candidate>) -> Result<Vec<Candidate>> {
+        if self.redeclared || self.wanted.is_empty() {
+            return Ok(files);
+        }
+        let fields = self.wanted.fields(&self.dataset);
+        let mut asked: Vec<(&str, SortedHashes)> =
+            fields.iter().map(|field| (*field, SortedHashes::of(field, self.wanted.ids(field)))).collect();
+        if let Some(key) = &self.dataset.key {
+            asked.push((key, SortedHashes::of(key, self.wanted.records())));
+        }
+        let asked: Vec<(&str, &SortedHashes)> = asked.iter().map(|(field, hashes)| (*field, hashes)).collect();
+        let names: Vec<&str> = files.iter().map(|(file, ..)| file.name.as_str()).collect();
+        let told = self.index.files_that_may_hold_any(&names, &asked).await?;
+        let whole = self.wanted.whole_orgs();
+        let keep = |at: usize, (file, _, foreign): &Candidate| {
+            let of_whole_org = match file.partition_value(&self.dataset.org) {
+                Some(org) => whole.contains(org),
+                None => !whole.is_empty(),
+            };
+            *foreign || of_whole_org || told.iter().any(|answers| !matches!(answers.get(at), Some(MayHold::No)))
+        };
+        let kept: Vec<bool> = files.iter().enumerate().map(|(at, file)| keep(at, file)).collect();
+        Ok(files.into_iter().zip(kept).filter_map(|(file, keep)| keep.then_some(file)).collect())
     }
 
     fn wanted_in(&self, foreign: bool) -> &WantedNodes {
@@ -223,6 +260,11 @@ impl Looking {
         places.updated = edits.changed.iter().filter(|row| !moves.contains(row)).map(|row| positions[*row]).collect();
         let mut deleted: Vec<u64> = places.deleted.iter().chain(&places.moved).copied().collect();
         deleted.sort_unstable();
+        let mut left_out: Vec<u64> = deleted.iter().chain(opened.deleted_rows()).copied().collect();
+        left_out.sort_unstable();
+        left_out.dedup();
+        let now = |position: &u64| position - left_out.partition_point(|out| out < position) as u64;
+        places.now = places.updated.iter().map(now).collect();
         let mut columns = Vec::new();
         for (column, cells) in &edits.cells {
             if self.spec.partition_by.contains(column) {
@@ -245,7 +287,23 @@ impl Looking {
             Some(edited(&whole, &edits.only(&moved_rows), &self.dataset)?)
         };
         let spliced = opened.splice(&Edits { deleted, columns }, &self.settings, stats).await?;
-        Ok(Rewrite { spliced, moved, positions: places, counts: self.counts(rows, &edits)? })
+        let ids = self.ids(opened, &edits).await?;
+        Ok(Rewrite { spliced, moved, positions: places, counts: self.counts(rows, &edits)?, ids })
+    }
+
+    /// The ids of the old file and those that rows get: those that went with rows are told of too, which costs a look too many.
+    async fn ids(&self, opened: &SpliceFile, edits: &RowEdits) -> Result<Option<FileIds>> {
+        let fields = self.dataset.indexed_fields();
+        let Some(mut ids) = self.index.ids_of(&opened.file().name, &fields).await? else { return Ok(None) };
+        for field in &fields {
+            if let Some(cells) = edits.cells.get(field) {
+                ids.add_column(field, &cells.values(&self.dataset, field)?)?;
+            }
+        }
+        if let Some(cells) = edits.cells.get(ORIGINAL) {
+            ids.add_originals(&cells.values(&self.dataset, ORIGINAL)?)?;
+        }
+        Ok(Some(ids))
     }
 
     /// Rows changed and gone, by organisation and event date.

@@ -7,12 +7,16 @@ use alluvium_core::{
     BatchKey, BatchRecord, DatasetName, DatePartitionCount, Error, Kind, LedgerPosition, LedgerShape, Mutation, PlannedOn,
     RECORD_FORMAT, Range, RecordBody, Recorded, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
 };
-use alluvium_lake::{ChangedFile, DeletedRows, SpliceSettings, StageSettings, Stager, Sweep, blocking, live_files_digest};
+use alluvium_lake::{
+    ChangedFile, DeletedRows, IndexReader, Rewrites, RewrittenFile, SpliceSettings, StageSettings, Stager, Sweep, blocking,
+    live_files_digest,
+};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::file::{Looked, Looking, Rewrite};
+use super::file::{Candidate, Looked, Looking, Rewrite};
 use super::run::Mutating;
 use super::wanted::WantedNodes;
+use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
 use crate::requests::{StateChanges, matched, newest_mutation};
 use crate::resolve::Hits;
@@ -74,6 +78,7 @@ impl Mutating<'_> {
             now_ms: now_micros.div_euclid(1000),
             org: None,
             files_in_flight: FILES_IN_FLIGHT,
+            index: Some(self.engine.index_of(self.dataset)),
         };
         let looking = Arc::new(Looking {
             log: log.clone(),
@@ -81,6 +86,7 @@ impl Mutating<'_> {
             settings: SpliceSettings::new(&spec, &log.stored_schema().await?),
             spec: spec.clone(),
             ledger: ledger.clone(),
+            index: IndexReader::new(&self.engine.store, &self.engine.resolver, spec.name.clone()),
             wanted,
             wanted_of_foreign,
             redeclared,
@@ -93,16 +99,23 @@ impl Mutating<'_> {
             })
             .filter(|(file, _, foreign)| looking.may_hold(file, *foreign))
             .collect();
+        let candidates = looking.indexed(candidates).await?;
         let mut work = RewriteWork { files_opened: candidates.len() as u64, ..RewriteWork::default() };
         let stager = Stager::new(&log, &spec, settings.clone());
         let sweep = stager.sweep();
         let staged = self.rewrite(&looking, candidates, stager, &mut work).await;
-        let (data, counts, hits) = match staged {
+        let (data, counts, hits, rewrites) = match staged {
             Ok(staged) => staged,
             Err(e) => {
                 sweep.run().await;
                 return Err(e);
             }
+        };
+        let rewrites = if rewrites.files.is_empty() {
+            None
+        } else {
+            let Engine { store, resolver, .. } = self.engine;
+            Some(rewrites.stage(store, resolver, &spec.name, self.chain.chain(), key).await?)
         };
         let relevant: BTreeSet<&str> =
             requests.iter().map(|(r, _)| r.id.as_str()).chain(open.keys().map(String::as_str)).collect();
@@ -120,7 +133,7 @@ impl Mutating<'_> {
             outcomes,
             ledger: from,
             shape: Some(ledger.shape()),
-            mutation: Some(Mutation { to, planned_on, foreign, told: told.max(to), work }),
+            mutation: Some(Mutation { to, planned_on, foreign, rewrites, told: told.max(to), work }),
             counts,
             skipped: 0,
             staged_at_micros: now_micros,
@@ -139,11 +152,12 @@ impl Mutating<'_> {
     async fn rewrite(
         &self,
         looking: &Arc<Looking>,
-        candidates: Vec<(alluvium_lake::ChangedFile, Option<String>, bool)>,
+        candidates: Vec<Candidate>,
         mut stager: Stager,
         work: &mut RewriteWork,
-    ) -> Result<(TableFiles, Vec<DatePartitionCount>, Hits)> {
+    ) -> Result<(TableFiles, Vec<DatePartitionCount>, Hits, Rewrites)> {
         let (mut removes, mut marks) = (Vec::new(), BTreeMap::new());
+        let mut rewrites = Rewrites::default();
         let mut counts: BTreeMap<(String, i32), (u64, u64)> = BTreeMap::new();
         let mut hits = Hits::new();
         let looks = candidates.into_iter().map(|(file, stats, foreign)| {
@@ -159,7 +173,8 @@ impl Mutating<'_> {
             for (hit, rows) in of_file {
                 *hits.entry(hit).or_default() += rows;
             }
-            let Some(Rewrite { spliced, moved, counts: of_file, .. }) = rewrite else { continue };
+            let Some(Rewrite { spliced, moved, positions, counts: of_file, ids }) = rewrite else { continue };
+            let mut ids = ids.filter(|_| spliced.files.len() == 1);
             let values: Vec<(String, Option<String>)> = looking
                 .spec
                 .partition_by
@@ -169,9 +184,18 @@ impl Mutating<'_> {
             work.files_rewritten += 1;
             work.bytes_copied += spliced.bytes_copied;
             work.bytes_encoded += spliced.bytes_encoded;
+            let mut rewritten = RewrittenFile {
+                old: file.name.clone(),
+                now: positions.now,
+                updated: positions.updated,
+                deleted: positions.deleted,
+                moved: positions.moved,
+                new: Vec::new(),
+            };
             for file in spliced.files {
-                let _name = stager.adopt(&values, file).await?;
+                rewritten.new.push(stager.adopt(&values, file, ids.take()).await?);
             }
+            rewrites.files.push(rewritten);
             if let Some(rows) = moved {
                 stager = blocking("staging rows of another partition", move || stager.stage(vec![rows]).map(|()| stager)).await?;
             }
@@ -188,12 +212,15 @@ impl Mutating<'_> {
         }
         removes.sort_unstable();
         let (mut data, _) = stager.finish().await?;
+        let in_place: HashSet<&String> = rewrites.files.iter().flat_map(|file| &file.new).collect();
+        let moved = data.adds.iter().map(|add| &add.path).filter(|path| !in_place.contains(path)).cloned().collect();
+        rewrites.moved = moved;
         (data.removes, data.marks) = (removes, marks);
         let counts = counts
             .into_iter()
             .map(|((org, event_date), (updated, deleted))| DatePartitionCount { org, event_date, inserted: 0, updated, deleted })
             .collect();
-        Ok((data, counts, hits))
+        Ok((data, counts, hits, rewrites))
     }
 }
 

@@ -137,7 +137,7 @@ impl StateChanges {
 }
 
 async fn stage(engine: &Engine, spec: &TableSpec, settings: &StageSettings, rows: RecordBatch) -> Result<TableFiles> {
-    let settings = StageSettings { org: None, ..settings.clone() };
+    let settings = StageSettings { org: None, index: None, ..settings.clone() };
     let stager = Stager::new(&engine.log_of(spec), spec, settings);
     let stager = blocking("encoding states of requests", move || stager.stage(vec![rows]).map(|()| stager)).await?;
     Ok(stager.finish().await?.0)

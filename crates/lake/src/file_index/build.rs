@@ -93,6 +93,13 @@ impl FileIds {
         }
     }
 
+    /// Adds hashes of ids of `field`.
+    pub(crate) fn add_hashes(&mut self, field: &str, more: &[IdHash]) {
+        if let Some(FieldIds { hashes, .. }) = self.field(field) {
+            hashes.extend_from_slice(more);
+        }
+    }
+
     /// Adds the ids that the column `_original` holds: texts of JSON objects, whose members of the name of an indexed field are texts,
     /// integers or null.
     ///

@@ -11,6 +11,11 @@ impl Section<'_> {
         self.0.get(at).map(unpacked)
     }
 
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<IdHash> {
+        self.0.iter().map(unpacked).collect()
+    }
+
     /// Whether the hashes ascend.
     pub(super) fn is_in_order(&self) -> bool {
         self.0.is_sorted_by(|a, b| a < b)

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 
+use super::build::FileIds;
 use super::format::{Directory, Footer, SectionPlace, corrupt};
 use super::hash::{IdHash, SortedHashes};
-use crate::log::LiveFile;
 use crate::store::Store;
 
 /// So much of an index's end is read at first; of a small one that is all.
@@ -52,11 +52,16 @@ impl IndexReader {
         Self { store: store.clone(), resolver: resolver.clone(), table }
     }
 
-    /// Of each of `live`, in their order, whether it may hold one of `hashes` in `field`, as its current value or the original one.
+    /// Of each of `live`, data files by their paths, in their order, whether it may hold one of `hashes` in `field`, as its current value or the original one.
     ///
     /// # Errors
     /// As [`IndexReader::files_that_may_hold_any`].
-    pub async fn files_that_may_hold(&self, live: &[LiveFile], field: &str, hashes: &SortedHashes) -> Result<Vec<MayHold>> {
+    pub async fn files_that_may_hold<F: AsRef<str>>(
+        &self,
+        live: &[F],
+        field: &str,
+        hashes: &SortedHashes,
+    ) -> Result<Vec<MayHold>> {
         Ok(self.files_that_may_hold_any(live, &[(field, hashes)]).await?.pop().unwrap_or_default())
     }
 
@@ -66,11 +71,15 @@ impl IndexReader {
     ///
     /// # Errors
     /// [`Kind::Unsupported`] if a newer program wrote an index; [`Kind::Unavailable`] if the store failed.
-    pub async fn files_that_may_hold_any(&self, live: &[LiveFile], asked: &[(&str, &SortedHashes)]) -> Result<Vec<Vec<MayHold>>> {
+    pub async fn files_that_may_hold_any<F: AsRef<str>>(
+        &self,
+        live: &[F],
+        asked: &[(&str, &SortedHashes)],
+    ) -> Result<Vec<Vec<MayHold>>> {
         let mut answers = vec![vec![MayHold::Unknown; live.len()]; asked.len()];
         let mut indexes: BTreeMap<String, Vec<Told>> = BTreeMap::new();
         for (number, file) in live.iter().enumerate() {
-            if let Some(name) = parse_data_file(&file.path) {
+            if let Some(name) = parse_data_file(file.as_ref()) {
                 let index: IndexFile = name.index();
                 indexes.entry(self.resolver.file_index(&self.table, &index)).or_default().push((number, name.seq));
             }
@@ -93,6 +102,31 @@ impl IndexReader {
             }
         }
         Ok(answers)
+    }
+
+    /// What the index tells of one data file, in these fields, to be added to what is told of a file made from it; `None` if nothing
+    /// tells of all of them.
+    ///
+    /// # Errors
+    /// As [`IndexReader::files_that_may_hold_any`].
+    pub async fn ids_of(&self, file: &str, fields: &[String]) -> Result<Option<FileIds>> {
+        let Some(name) = parse_data_file(file) else { return Ok(None) };
+        let path = Path::from(self.resolver.file_index(&self.table, &name.index()));
+        match self.read_ids(&path, name.seq, fields).await {
+            Err(damaged) if damaged.kind() == Kind::Corrupt => Ok(None),
+            read => read,
+        }
+    }
+
+    async fn read_ids(&self, path: &Path, seq: u32, fields: &[String]) -> Result<Option<FileIds>> {
+        let Some(index) = OpenIndex::open(&self.store, path).await? else { return Ok(None) };
+        let mut ids = FileIds::new(fields);
+        for field in fields {
+            let Some(place) = index.directory.place(seq, field).cloned() else { return Ok(None) };
+            let bytes = index.bytes(place.bytes.clone()).await?;
+            ids.add_hashes(field, &place.read(&bytes, path.as_ref())?.all());
+        }
+        Ok(Some(ids))
     }
 
     /// What the index at `path` says of `files`: question, live file, answer.

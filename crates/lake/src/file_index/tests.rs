@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::log::{DeltaLog, LiveFile};
+use crate::log::DeltaLog;
 use crate::stage::{StageIndex, StageSettings, Stager};
 use crate::store::{PutNew, Store};
 
@@ -47,9 +47,9 @@ fn index_file(batch: u64) -> IndexFile {
     IndexFile { chain, key: BatchKey { batch: BatchNumber(batch), attempt: Attempt::FIRST }, writer: "f00d".to_owned() }
 }
 
-fn live(batch: u64, seq: u32) -> LiveFile {
+fn live(batch: u64, seq: u32) -> String {
     let IndexFile { chain, key, writer } = index_file(batch);
-    LiveFile { path: data_file(&chain, key, &writer, seq), size: 1, rows: Some(1) }
+    data_file(&chain, key, &writer, seq)
 }
 
 fn builder() -> IndexBuilder {
@@ -101,7 +101,7 @@ async fn files_of_other_programs_and_fields_without_an_index_are_unknown() {
     let store = memory();
     put(&store, 1, Bytes::from_static(GOLDEN)).await;
     let asked = SortedHashes::of("lead_id", ["00Q1"]);
-    let spark = LiveFile { path: "part-00000-67e55044-c000.snappy.parquet".to_owned(), size: 1, rows: None };
+    let spark = "part-00000-67e55044-c000.snappy.parquet".to_owned();
     let answers = reader(&store).files_that_may_hold(&[spark, live(1, 0)], "lead_id", &asked).await.unwrap();
     assert_eq!(answers, [MayHold::Unknown, maybe("lead_id", &["00Q1"])]);
     let answers = reader(&store).files_that_may_hold(&[live(1, 0)], "contact_id", &asked).await.unwrap();
@@ -179,7 +179,7 @@ proptest! {
                     put(&store, batch, bytes).await;
                 }
             }
-            let live: Vec<LiveFile> = files.keys().map(|(batch, seq)| live(*batch, *seq)).collect();
+            let live: Vec<String> = files.keys().map(|(batch, seq)| live(*batch, *seq)).collect();
             let asked: Vec<_> = FIELDS.into_iter().zip(&hashes).collect();
             reader(&store).files_that_may_hold_any(&live, &asked).await.unwrap()
         });
@@ -219,7 +219,7 @@ async fn of_a_large_index_single_sections_are_read() {
         builder.add(seq, ids);
     }
     put(&store, 1, builder.finish().unwrap().unwrap()).await;
-    let files: Vec<LiveFile> = (0..20).map(|seq| live(1, seq)).collect();
+    let files: Vec<String> = (0..20).map(|seq| live(1, seq)).collect();
     let asked = SortedHashes::of("lead_id", ["7/19999", "7/0", "13/5", "13/20000"]);
     let answers = reader(&store).files_that_may_hold(&files, "lead_id", &asked).await.unwrap();
     for (seq, answer) in answers.into_iter().enumerate() {
@@ -282,7 +282,7 @@ async fn staged_files_come_with_an_index_of_current_and_original_ids() {
     let stager = stager(&store, &["lead_id", "score", "user_id", "no_such_field"]);
     crate::blocking::in_place(|| stager.stage(vec![rows()])).unwrap();
     let (files, _) = stager.finish().await.unwrap();
-    let live: Vec<LiveFile> = files.adds.iter().map(|a| LiveFile { path: a.path.clone(), size: a.size, rows: None }).collect();
+    let live: Vec<String> = files.adds.iter().map(|a| a.path.clone()).collect();
     let orgs: Vec<&str> = files.adds.iter().map(|a| a.partition_values[0].1.as_deref().unwrap()).collect();
     for (field, id, holders) in [("lead_id", "2", vec!["b", "c"]), ("lead_id", "3", vec!["c"]), ("user_id", "10", vec!["a"])] {
         let hashes = SortedHashes::of(field, [id]);

@@ -98,6 +98,8 @@ pub struct VersionChanges {
     pub removes: Vec<ChangedFile>,
     /// Files of Delta's change data feed; if there are any, they alone tell what changed.
     pub recorded: Vec<ChangedFile>,
+    /// The name of our own file that says which rows changed in the files that were replaced.
+    pub rewrites: Option<String>,
 }
 
 /// A version with its columns, and what it holds if that was asked for.
@@ -127,6 +129,13 @@ struct Line {
 struct CommitInfo {
     timestamp: Option<i64>,
     in_commit_timestamp: Option<i64>,
+    alluvium: Option<OfOurs>,
+}
+
+/// What our own commits say of themselves.
+#[derive(Deserialize)]
+struct OfOurs {
+    rewrites: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -190,6 +199,7 @@ impl DeltaLog {
         for line in self.lines(version, &bytes)? {
             if let Some(info) = line.commit_info {
                 told_ms = info.in_commit_timestamp.or(info.timestamp).or(told_ms);
+                changes.rewrites = info.alluvium.and_then(|ours| ours.rewrites).or(changes.rewrites);
             }
             if let Some(add) = line.add {
                 written_ms = written_ms.max(add.modification_time);

@@ -39,6 +39,8 @@ pub struct Commit<'a> {
     pub removes: &'a [String],
     /// The deletion vectors, as the log spells them, that those of them have which have one.
     pub marks: &'a BTreeMap<String, Value>,
+    /// The name of the file that says which rows the commit changes in the files it replaces.
+    pub rewrites: Option<&'a str>,
     /// What the table must be, and become, with respect to the ledger.
     pub ledger: LedgerRule<'a>,
     /// Whether this is the chain's deciding table, where every batch commits, so that none may be missing before this one.
@@ -366,7 +368,7 @@ fn commit_bytes(commit: &Commit<'_>, adds: &[&AddedFile], mixes: bool, machine: 
     let id = machine.fresh_id().to_string();
     // Never a predicate: it would hold ids of people.
     let (operation, parameters) = if blind_append { ("WRITE", json!({ "mode": "Append" })) } else { ("MERGE", json!({})) };
-    let mut text = CommitText::new(commit.now_ms, operation, parameters, blind_append, &id);
+    let mut text = CommitText::rewriting(commit.now_ms, operation, parameters, blind_append, &id, commit.rewrites);
     text.txn(commit.app_id, TxnVersion::from(commit.key).0);
     if let LedgerRule::Moves { to, shape, .. } = commit.ledger {
         text.txn(&ledger_app_id(commit.incarnation), to.0.cast_signed());

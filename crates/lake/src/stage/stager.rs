@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use super::encode::{EncodedFile, Encoder, Order};
 use super::group::{self, Arranged, Counts, Partition, expand};
 use super::statistics::statistics;
-use crate::file_index::IndexBuilder;
+use crate::file_index::{FileIds, IndexBuilder};
 use crate::log::DeltaLog;
 use crate::splice::SplicedFile;
 use crate::store::PutNew;
@@ -205,16 +205,20 @@ impl Stager {
         Ok(Some(order.values().iter().map(|i| rows[*i as usize]).collect()))
     }
 
-    /// Takes a file that was made elsewhere; `values` are those of the partition columns, in the table's order. Waits while too many others
+    /// Takes a file that was made elsewhere; `values` are those of the partition columns, in the table's order, `ids` what the index will
+    /// tell of it: without them, the file counts as one that may hold any id. Waits while too many others
     /// are on their way.
     ///
     /// # Errors
     /// As [`Stager::stage_arranged`]; that it could not be put shows in [`Stager::finish`].
-    pub async fn adopt(&self, values: &[(String, Option<String>)], file: SplicedFile) -> Result<String> {
+    pub async fn adopt(&self, values: &[(String, Option<String>)], file: SplicedFile, ids: Option<FileIds>) -> Result<String> {
         let SplicedFile { bytes, rows, stats } = file;
         let permit = self.permits.clone().acquire_owned().await;
         let permit = permit.map_err(|e| Error::new(Kind::Internal, "waiting to put a file").source(e))?;
-        let name = self.next_name();
+        let (seq, name) = self.next_name();
+        if let Some(ids) = ids.filter(|_| self.settings.index.is_some()) {
+            self.index.add(seq, ids);
+        }
         let added = AddedFile {
             path: name.clone(),
             partition_values: values.to_vec(),
@@ -227,15 +231,16 @@ impl Stager {
         Ok(name)
     }
 
-    fn next_name(&self) -> String {
+    fn next_name(&self) -> (u32, String) {
         let seq = self.next_file.fetch_add(1, Ordering::Relaxed);
-        data_file(&self.settings.chain, self.settings.key, &self.writer, seq)
+        (seq, data_file(&self.settings.chain, self.settings.key, &self.writer, seq))
     }
 
     /// Puts a file in the background, as soon as not too many others are on their way.
     fn put(&self, values: &[(String, Option<String>)], file: EncodedFile) -> Result<()> {
+        let (seq, path) = self.next_name();
         let added = AddedFile {
-            path: self.next_name(),
+            path,
             partition_values: values.to_vec(),
             size: file.bytes.len() as u64,
             rows: file.rows,

@@ -5,7 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use alluvium_core::{AddedFile, Column, DataType, Durability, TableSpec};
-use alluvium_lake::{ColumnEdit, Commit, DeltaLog, Edits, Published, SpliceFile, SpliceSettings, Spliced, Store, arrow_schema};
+use alluvium_lake::{
+    ColumnEdit, Commit, DeltaLog, Edits, LedgerRule, Published, SpliceFile, SpliceSettings, Spliced, Store, arrow_schema,
+};
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::compute::{cast, concat_batches, interleave};
 use arrow::datatypes::{DataType as ArrowType, Field, SchemaRef};
@@ -53,6 +55,9 @@ async fn adopt(dir: &FsPath, table: &str, spec: &TableSpec) -> DeltaLog {
         }
     }
     let commit = Commit {
+        marks: &std::collections::BTreeMap::new(),
+        rewrites: None,
+        ledger: LedgerRule::None,
         app_id: "app",
         incarnation: &LIFE,
         key: key(1),

@@ -14,6 +14,7 @@ mod consumers;
 mod life;
 mod plan;
 mod recorded;
+mod rewritten;
 mod stream;
 mod tell;
 #[cfg(test)]
@@ -269,8 +270,15 @@ impl ChangesReader<'_> {
         let telling = Telling::new(self.kind, &standing.schema, &self.who.dataset)?;
         let schema = telling.schema();
         let life = self.life();
-        let source =
-            Source::new(self.log.clone(), self.table.clone(), standing.clone(), telling, life.clone(), self.engine.memory_bytes);
+        let source = Source::new(
+            self.log.clone(),
+            self.engine.resolver.clone(),
+            self.table.clone(),
+            standing.clone(),
+            telling,
+            life.clone(),
+            self.engine.memory_bytes,
+        );
         let span = if self.snapshot {
             self.begin().await?;
             self.standing(standing.version).await?

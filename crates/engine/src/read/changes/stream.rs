@@ -6,8 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use alluvium_core::{DatasetName, Error, Job, Kind, Result, TableName, parse_data_file};
-use alluvium_lake::{ChangedFile, DeltaLog, ReadBudget, RowStream, Rows, Standing};
+use alluvium_core::{DatasetName, Error, Job, Kind, Resolver, Result, TableName, parse_data_file};
+use alluvium_lake::{ChangedFile, DeltaLog, ReadBudget, Rewrites, RowStream, Rows, Standing};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::TryStreamExt;
@@ -18,6 +18,7 @@ use super::compare::{check_size, compare};
 use super::life::Life;
 use super::plan::{Part, Piece, plan_version, remarked};
 use super::recorded::tell_recorded;
+use super::rewritten::tell_rewritten;
 use super::tell::{ChangeType, CommitTold, Telling};
 
 /// Batches that may wait in the queue of a piece.
@@ -40,6 +41,7 @@ const COMPARE_SHARE: u64 = 2;
 pub(super) struct Source {
     pub(super) log: DeltaLog,
     pub(super) table: TableName,
+    resolver: Resolver,
     /// The table's columns.
     pub(super) schema: SchemaRef,
     partition_columns: Vec<String>,
@@ -53,6 +55,7 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn new(
         log: DeltaLog,
+        resolver: Resolver,
         table: TableName,
         standing: Standing,
         telling: Telling,
@@ -60,7 +63,17 @@ impl Source {
         memory_bytes: u64,
     ) -> Self {
         let Standing { schema, partition_columns, .. } = standing;
-        Self { log, table, schema, partition_columns, telling, life, budget_bytes: memory_bytes / COMPARE_SHARE, memory_bytes }
+        Self {
+            log,
+            table,
+            resolver,
+            schema,
+            partition_columns,
+            telling,
+            life,
+            budget_bytes: memory_bytes / COMPARE_SHARE,
+            memory_bytes,
+        }
     }
 
     pub(super) async fn rows(&self, part: &Part) -> Result<RowStream> {
@@ -84,7 +97,11 @@ impl Source {
         for (name, was, is) in remarked(&changes) {
             differ.insert(name.to_owned(), self.log.marks_differ(was, is).await?);
         }
-        let mut pieces = plan_version(changes, &differ);
+        let rewrites = match &changes.rewrites {
+            Some(name) => Rewrites::read(self.log.store(), &self.resolver, &self.table, name).await?,
+            None => None,
+        };
+        let mut pieces = plan_version(changes, &differ, rewrites);
         if let Telling::Partitions { dataset, .. } = &self.telling {
             pieces.retain(|piece| may_tell_of(piece, dataset));
         }
@@ -100,6 +117,7 @@ impl Source {
         let (part, change) = match piece {
             Piece::Inserted(part) => (part, ChangeType::Insert),
             Piece::Deleted(part) => (part, ChangeType::Delete),
+            Piece::Rewritten(file) => return tell_rewritten(self, file, commit, out).await,
             Piece::Recorded(files) => return tell_recorded(self, files, commit, out).await,
             Piece::Compared { gone, came } => return compare(self, gone, came, commit, out).await,
         };
@@ -127,7 +145,7 @@ fn may_tell_of(piece: &Piece, dataset: &DatasetName) -> bool {
     match piece {
         Piece::Deleted(_) => false,
         Piece::Inserted(part) => !of_another(&part.file.name),
-        Piece::Recorded(_) | Piece::Compared { .. } => true,
+        Piece::Rewritten(_) | Piece::Recorded(_) | Piece::Compared { .. } => true,
     }
 }
 
