@@ -71,6 +71,14 @@ impl Dataset {
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|f| f.name == name)
     }
+
+    /// The fields whose values requests address rows by, and by which the indexes of its files answer: the identities and the key.
+    #[must_use]
+    pub fn indexed_fields(&self) -> Vec<String> {
+        let mut fields: Vec<String> = self.identities.iter().map(|identity| identity.field.clone()).collect();
+        fields.extend(self.key.iter().filter(|key| !fields.contains(key)).cloned().collect::<Vec<_>>());
+        fields
+    }
 }
 
 /// What is declared about requests to change or erase rows.

@@ -20,7 +20,7 @@ mod token;
 mod types;
 mod units;
 
-pub use chain::{Attempt, BatchKey, BatchNumber, ChainId, Incarnation, Job, LedgerPosition, Shard, TxnVersion};
+pub use chain::{Attempt, BatchKey, BatchNumber, ChainId, Incarnation, Job, LedgerPosition, LedgerShape, Shard, TxnVersion};
 pub use dataset::{
     BatchLimits, Dataset, DatasetName, Durability, Field, FileFormat, FileSource, Identity, KafkaSource, KafkaStart, Layout,
     MessagePart, OnErase, Requests, Source, TakenPolicy, TimeUnit, Tombstones,
@@ -34,8 +34,8 @@ pub use ledger::{
     OrgLedger, Outcome, Piece, RowGroup, SetColumn, Shape, SourceRow, resolve,
 };
 pub use names::{
-    ChainFile, DataFile, Namespace, Resolver, TableName, app_id, data_file, ledger_app_id, parse_data_file, parse_span_file,
-    span_file,
+    ChainFile, DataFile, IndexFile, Namespace, Resolver, TableName, app_id, data_file, ledger_app_id, parse_data_file,
+    parse_span_file, shape_app_id, span_file,
 };
 pub use position::{
     FileCursor, FileRange, FileStamp, KafkaRange, LastTaken, LossKind, Offset, OffsetLoss, PartitionRange, Range,

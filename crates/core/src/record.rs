@@ -2,9 +2,11 @@
 //!
 //! The stored form is described in `docs/formats/batch-record.md`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::chain::{Attempt, BatchKey, BatchNumber, ChainId, LedgerPosition};
+use crate::chain::{Attempt, BatchKey, BatchNumber, ChainId, LedgerPosition, LedgerShape};
 use crate::position::Range;
 
 /// The version of the stored form that this program writes and the newest it reads.
@@ -62,6 +64,9 @@ pub struct Recorded {
     /// What the ledger was when the rows were resolved: the data table must be at this position to take them.
     #[serde(default, skip_serializing_if = "LedgerPosition::is_beginning")]
     pub ledger: LedgerPosition,
+    /// The declaration that they were resolved for; `None`: no request had been taken in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<LedgerShape>,
     /// What a batch does to rows that stand in the table already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutation: Option<Mutation>,
@@ -81,6 +86,10 @@ pub struct TableFiles {
     /// Files to remove, by their path as stored; the commit is refused if one of them is no longer live.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removes: Vec<String>,
+    /// Of removed files that another program had marked rows in: the log's deletion vector. A remove without it would remove another
+    /// file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub marks: BTreeMap<String, serde_json::Value>,
 }
 
 /// How a batch moves a data table from one position of the ledger to another.
@@ -93,6 +102,11 @@ pub struct Mutation {
     /// Files of other writers that were looked through and stay, by their paths as stored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreign: Vec<String>,
+    /// The name of the file that says which rows of which files changed, if any did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewrites: Option<String>,
+    /// Every request of the batches up to this one has a state in the dataset afterwards.
+    pub told: LedgerPosition,
     /// What it took.
     pub work: RewriteWork,
 }
@@ -302,11 +316,12 @@ mod tests {
         };
         let recorded = Recorded {
             range: Range::Files(files),
-            data: TableFiles { adds: vec![added], removes: Vec::new() },
-            dead_letters: TableFiles { adds: Vec::new(), removes: vec!["part-old.parquet".to_owned()] },
+            data: TableFiles { adds: vec![added], ..TableFiles::default() },
+            dead_letters: TableFiles { removes: vec!["part-old.parquet".to_owned()], ..TableFiles::default() },
             retries: TableFiles::default(),
             outcomes: TableFiles::default(),
             ledger: LedgerPosition::BEGINNING,
+            shape: None,
             mutation: None,
             counts: vec![DatePartitionCount { org, event_date: 20_000, inserted: 12, updated: 0, deleted: 0 }],
             skipped: 2,
@@ -344,6 +359,7 @@ mod tests {
             retries: TableFiles::default(),
             outcomes: TableFiles::default(),
             ledger: LedgerPosition::BEGINNING,
+            shape: None,
             mutation: None,
             counts: Vec::new(),
             skipped: 24,

@@ -6,6 +6,7 @@
 
 mod blocking;
 mod consumer;
+mod file_index;
 mod floor;
 mod lease;
 mod local;
@@ -17,6 +18,7 @@ mod plant;
 mod process;
 mod read;
 mod records;
+mod rewrites;
 mod rows;
 mod schema;
 mod seats;
@@ -30,6 +32,7 @@ mod widen;
 
 pub use blocking::{Away, blocking, in_place};
 pub use consumer::{Advanced, Begun, CONSUMER_FORMAT, Consumer, ConsumerRecord, ConsumerStore, Reached};
+pub use file_index::{FILE_INDEX_FORMAT, FileIds, IdHash, IndexBuilder, IndexReader, MayHold, SortedHashes};
 pub use floor::{FLOOR_FORMAT, Floor};
 pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
 pub use log::{
@@ -38,14 +41,16 @@ pub use log::{
 };
 pub use machine::{Machine, ThisMachine};
 pub use namespace::{
-    NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace, open_or_create_namespace,
+    NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, mark_for_deletion, namespace_owns, open_namespace,
+    open_or_create_namespace, unmark_for_deletion,
 };
 #[cfg(feature = "plants")]
 pub use plant::{Plant, plant};
 pub use process::ProcessId;
 pub use read::TableContents;
 pub use records::{ChainListing, ChainStore, RecordedRange};
-pub use rows::{MarksDiffer, RowStream, Rows};
+pub use rewrites::{REWRITES_FORMAT, Rewrites, RewrittenFile};
+pub use rows::{MarksDiffer, ReadBudget, RowStream, Rows};
 pub use schema::{arrow_schema, arrow_type};
 pub use seats::{Seats, Share};
 pub use sorted::{
@@ -53,5 +58,5 @@ pub use sorted::{
 };
 pub use sources::{fix_source_shards, source_shards};
 pub use splice::{ColumnEdit, Edits, SpliceFile, SpliceSettings, Spliced, SplicedFile, Wanted};
-pub use stage::{Arranged, StageSettings, Stager, Sweep};
+pub use stage::{Arranged, StageIndex, StageSettings, Stager, Sweep};
 pub use store::{Found, Location, PutNew, STORE_PROOF_FORMAT, Store, store_error};

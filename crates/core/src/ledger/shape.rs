@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::node::Field;
+use super::node::{Field, Node};
 use crate::dataset::{Dataset, DatasetName, OnErase};
-use crate::request::Request;
+use crate::request::{Delete, Op, Request, Scope};
 
 /// A dataset as the ledger sees it: its identity fields and what their erasure clears, whether it has a key, which columns an
 /// update may set. Two shapes that are equal fold the same requests to the same fates.
@@ -64,9 +64,33 @@ impl Shape {
         self.identities.iter().map(|i| i.field.as_str())
     }
 
-    /// Whether a request holds for the dataset at all: it names it, or no dataset.
+    /// What a request is about in this dataset: both ids of a convert, every subject whose field is here. Nothing, if it does not count here:
+    /// it names another dataset, a field that is no identity here, or only columns that an update may not set here.
     #[must_use]
-    pub fn is_named_by(&self, request: &Request) -> bool {
+    pub fn nodes<'r>(&self, request: &'r Request) -> Vec<Node<'r>> {
+        if !self.is_named_by(request) {
+            return Vec::new();
+        }
+        let has = |field: &str| self.field(field).is_some();
+        match &request.op {
+            Op::Convert { field, from, to } if has(field) => {
+                vec![Node::Id { field, id: from.as_str() }, Node::Id { field, id: to.as_str() }]
+            }
+            Op::Update { field, id, set } if has(field) && set.keys().any(|column| self.settable(column).is_some()) => {
+                vec![Node::Id { field, id: id.as_str() }]
+            }
+            Op::Convert { .. } | Op::Update { .. } => Vec::new(),
+            Op::Delete(Delete { scope: Scope::Subject(subjects), .. }) => {
+                let here = subjects.iter().filter(|subject| has(&subject.field));
+                here.map(|subject| Node::Id { field: &subject.field, id: subject.id.as_str() }).collect()
+            }
+            Op::Delete(Delete { scope: Scope::Record(key), .. }) if self.has_key => vec![Node::Record(key.as_str())],
+            Op::Delete(Delete { scope: Scope::Record(_), .. }) => Vec::new(),
+            Op::Delete(Delete { scope: Scope::Org | Scope::Before(_), .. }) => vec![Node::Org],
+        }
+    }
+
+    pub(super) fn is_named_by(&self, request: &Request) -> bool {
         request.dataset.as_ref().is_none_or(|name| *name == self.dataset)
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::data_file::{batch_key, number};
-use super::{Namespace, TableName};
+use super::{IndexFile, Namespace, TableName};
 use crate::chain::{BatchKey, BatchNumber, ChainId, Incarnation, Job};
 use crate::dataset::DatasetName;
 use crate::error::TextError;
@@ -149,16 +149,29 @@ impl Resolver {
         format!("{}/ids", self.ledger_dir(incarnation))
     }
 
-    /// The directory of what requests make of a dataset's ids: `<ledger>/datasets/<dataset>/fates`.
+    /// The directory of what requests make of a dataset's ids, as it is declared: `<ledger>/datasets/<dataset>/<shape>/fates`.
     #[must_use]
-    pub fn fates_dir(&self, incarnation: &Incarnation, dataset: &DatasetName) -> String {
-        format!("{}/datasets/{dataset}/fates", self.ledger_dir(incarnation))
+    pub fn fates_dir(&self, incarnation: &Incarnation, dataset: &DatasetName, shape: &str) -> String {
+        format!("{}/datasets/{dataset}/{shape}/fates", self.ledger_dir(incarnation))
     }
 
-    /// The directory of a dataset's requests by what they name: `<ledger>/datasets/<dataset>/requests`.
+    /// The directory of a dataset's requests by what they name: `<ledger>/datasets/<dataset>/<shape>/requests`.
     #[must_use]
-    pub fn requests_by_node_dir(&self, incarnation: &Incarnation, dataset: &DatasetName) -> String {
-        format!("{}/datasets/{dataset}/requests", self.ledger_dir(incarnation))
+    pub fn requests_by_node_dir(&self, incarnation: &Incarnation, dataset: &DatasetName, shape: &str) -> String {
+        format!("{}/datasets/{dataset}/{shape}/requests", self.ledger_dir(incarnation))
+    }
+
+    /// Which rows a commit rewrote: `<ns>/_alluvium/rewrites/<table>/<name>`.
+    #[must_use]
+    pub fn rewrites(&self, table: &TableName, name: &str) -> String {
+        format!("{}/rewrites/{table}/{name}", self.memory_dir())
+    }
+
+    /// Its name: `<job>-<dataset>-<shard>-<batch>-<attempt>-<incarnation>-<writer>.json`, as in the names of data files.
+    #[must_use]
+    pub fn rewrites_name(&self, chain: &ChainId, key: BatchKey, writer: &str) -> String {
+        let ChainId { incarnation, job, dataset, shard } = chain;
+        format!("{job}-{dataset}-{}-{:020}-{:04}-{}-{writer}.json", shard.0, key.batch.0, key.attempt.0, incarnation.0)
     }
 
     /// A lease's record: `<ns>/_alluvium/leases/<name>/<seq, 20 digits>.json`.
@@ -189,6 +202,18 @@ impl Resolver {
     #[must_use]
     pub fn floor_dir(&self, table: &TableName) -> String {
         format!("{}/floors/{table}", self.memory_dir())
+    }
+
+    /// The directory of the indexes of a table's files: `<ns>/_alluvium/indexes/<table>`.
+    #[must_use]
+    pub fn file_index_dir(&self, table: &TableName) -> String {
+        format!("{}/indexes/{table}", self.memory_dir())
+    }
+
+    /// The index of the files that one writer staged for one record: `<ns>/_alluvium/indexes/<table>/<name>`, see [`IndexFile::name`].
+    #[must_use]
+    pub fn file_index(&self, table: &TableName, index: &IndexFile) -> String {
+        format!("{}/{}", self.file_index_dir(table), index.name())
     }
 
     /// The topic that stands for `name`: itself in `default`, else `<ns>.<name>`.
@@ -250,6 +275,12 @@ pub fn app_id(chain: &ChainId) -> String {
 #[must_use]
 pub fn ledger_app_id(incarnation: &Incarnation) -> String {
     format!("alluvium/{}/ledger", incarnation.0)
+}
+
+/// The id of the transactions that say for which declaration a data table's rows were resolved: `alluvium/<incarnation>/shape`.
+#[must_use]
+pub fn shape_app_id(incarnation: &Incarnation) -> String {
+    format!("alluvium/{}/shape", incarnation.0)
 }
 
 fn plain(name: &str, kind: &str, max_bytes: usize) -> Result<(), TextError> {

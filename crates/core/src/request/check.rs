@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use super::parse::{self, Keys};
 use super::text::Id;
-use super::{Delete, Op, Refusal, Request, Scope, Subject};
+use super::{Delete, MAX_REQUEST_BYTES, Op, Refusal, Request, Scope, Subject};
 use crate::dataset::{Dataset, Field};
 use crate::types::DataType;
 
@@ -25,6 +25,10 @@ pub fn read_request(
     datasets: &[Dataset],
     fits: &dyn Fn(&Field, &str) -> Result<(), String>,
 ) -> Result<Request, Refusal> {
+    // As it is stored it may be a little longer, and must be read all the same.
+    if text.len() > MAX_REQUEST_BYTES {
+        return Err(Refusal::new("", format!("the request has more than {MAX_REQUEST_BYTES} bytes")));
+    }
     let mut request = parse::request(Keys::new(text)?)?;
     let about: Vec<&Dataset> = match &request.dataset {
         None => datasets.iter().collect(),

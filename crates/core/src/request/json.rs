@@ -80,11 +80,10 @@ impl<'de> Deserialize<'de> for Key<'de> {
 
 /// The members of the object that `text` is.
 pub(super) fn members(text: &str) -> Result<Members<'_>, Fault> {
-    let value: &RawValue = serde_json::from_str(text).map_err(|_| Fault::NotJson)?;
-    if !value.get().starts_with('{') {
-        return Err(Fault::NotAnObject);
-    }
-    let Entries(entries) = serde_json::from_str(value.get()).map_err(|_| Fault::NotJson)?;
+    let Entries(entries) = serde_json::from_str(text).map_err(|_| {
+        let other = serde_json::from_str::<&RawValue>(text).is_ok_and(|value| !value.get().starts_with('{'));
+        if other { Fault::NotAnObject } else { Fault::NotJson }
+    })?;
     let mut members = BTreeMap::new();
     for (key, value) in entries {
         if members.insert(key, value).is_some() {

@@ -9,8 +9,7 @@ use serde_json::value::RawValue;
 use super::json::{self, Fault, Members};
 use super::text::{Id, JsonText};
 use super::{
-    Delete, MAX_ID_BYTES, MAX_REQUEST_BYTES, MAX_REQUEST_ID_BYTES, MAX_REQUEST_ORG_BYTES, MAX_SUBJECTS, Op, Refusal, Request,
-    Scope, Subject,
+    Delete, MAX_ID_BYTES, MAX_REQUEST_ID_BYTES, MAX_REQUEST_ORG_BYTES, MAX_SUBJECTS, Op, Refusal, Request, Scope, Subject,
 };
 use crate::dataset::DatasetName;
 use crate::time::parse_timestamp;
@@ -42,9 +41,6 @@ pub(super) struct Keys<'a> {
 
 impl<'a> Keys<'a> {
     pub(super) fn new(text: &'a str) -> Result<Self, Refusal> {
-        if text.len() > MAX_REQUEST_BYTES {
-            return Err(Refusal::new("", format!("the request has more than {MAX_REQUEST_BYTES} bytes")));
-        }
         let members = json::members(text).map_err(|fault| match fault {
             Fault::NotJson | Fault::TooDeep => Refusal::new("", "the request is not JSON"),
             Fault::NotAnObject => Refusal::new("", "the request is JSON, but not an object"),

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use alluvium_core::{
-    BatchKey, BatchRecord, Dataset, DoneMark, Error, FileRange, Incarnation, Kind, Mutation, RECORD_FORMAT, Range, RecordBody,
-    Recorded, Result, TableFiles, TableName, TableSpec, TakenPolicy, app_id,
+    BatchKey, BatchRecord, Dataset, DoneMark, Error, FileRange, Incarnation, Kind, LedgerShape, Mutation, RECORD_FORMAT, Range,
+    RecordBody, Recorded, Result, TableFiles, TableName, TableSpec, TakenPolicy, app_id,
 };
 #[cfg(feature = "plants")]
 use alluvium_lake::Plant;
@@ -13,6 +13,7 @@ use alluvium_lake::{ChainStore, Commit, LedgerRule, Published, StageSettings, St
 use super::backlog::Inbox;
 use super::notify::{Told, notification_rows};
 use crate::engine::Engine;
+use crate::ledger::shape_of;
 use crate::observe::BatchReport;
 use crate::source::Removal;
 
@@ -72,15 +73,21 @@ impl Finishing<'_> {
 
     async fn carry(&self, record: &BatchRecord) -> Result<Finished> {
         let RecordBody::Intent(recorded) = &record.body else { return Ok(Finished::Amend(Amend::Voided)) };
+        self.engine.check_life(self.incarnation).await?;
         let app = app_id(self.chain.chain());
         let spec = TableSpec::deciding(self.dataset);
         let log = self.engine.log_of(&spec);
+        // A table that is made for its first batch is made at the position of the ledger that its rows were resolved at.
+        let now_ms = self.engine.clock.now_ms();
+        log.ensure_at(&spec, self.incarnation, &app, now_ms, recorded.ledger, recorded.shape).await?;
         let commit = Commit {
             app_id: &app,
             incarnation: self.incarnation,
             key: record.key(),
             adds: &recorded.data.adds,
             removes: &recorded.data.removes,
+            marks: &recorded.data.marks,
+            rewrites: recorded.mutation.as_ref().and_then(|mutation| mutation.rewrites.as_deref()),
             ledger: self.ledger_rule(recorded),
             decides: true,
             resumed: self.resumed,
@@ -147,8 +154,17 @@ impl Finishing<'_> {
     fn ledger_rule<'r>(&self, recorded: &'r Recorded) -> LedgerRule<'r> {
         match &recorded.mutation {
             _ if self.dataset.is_requests() => LedgerRule::None,
-            None => LedgerRule::At(recorded.ledger),
-            Some(Mutation { to, planned_on, .. }) => LedgerRule::Moves { from: recorded.ledger, to: *to, planned_on },
+            None => LedgerRule::At {
+                position: recorded.ledger,
+                shape: recorded.shape.unwrap_or(LedgerShape::MIXED),
+                declared: shape_of(self.dataset),
+            },
+            Some(Mutation { to, planned_on, .. }) => LedgerRule::Moves {
+                from: recorded.ledger,
+                to: *to,
+                shape: recorded.shape.unwrap_or(LedgerShape::MIXED),
+                planned_on,
+            },
         }
     }
 
@@ -186,6 +202,7 @@ impl Finishing<'_> {
             now_ms: self.engine.clock.now_ms(),
             org: None,
             files_in_flight: 1,
+            index: None,
         };
         let stager = Stager::new(&log, &spec, settings);
         let stager = blocking("encoding notifications", move || stager.stage(vec![rows]).map(|()| stager)).await?;
@@ -204,6 +221,8 @@ impl Finishing<'_> {
             key,
             adds: &files.adds,
             removes: &files.removes,
+            marks: &files.marks,
+            rewrites: None,
             ledger: LedgerRule::None,
             decides: false,
             resumed: self.resumed,

@@ -23,10 +23,11 @@ mod submit;
 mod taken;
 mod work;
 
-pub(crate) use finish::{Amend, Finished, Finishing};
+pub(crate) use finish::{Finished, Finishing};
 pub use kafka::{PartitionPosition, TopicPosition};
 pub use letters::{DeadLetter, DeadLetterList};
 pub use position::{FilePosition, SourcePosition};
 pub(crate) use read::{Made, Open, Origin, Taking};
 pub use run::{IngestOptions, Mode, RunSummary};
 pub(crate) use run::{lease_name, replay_lease_name, shard_lease_name};
+pub(crate) use stage::floor_lease_name;

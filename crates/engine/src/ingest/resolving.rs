@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use alluvium_core::{Dataset, Fate, LedgerPosition, Result};
+use alluvium_core::{Dataset, Fate, LedgerPosition, LedgerShape, Result};
 use alluvium_lake::SortedKey;
 use arrow::array::RecordBatch;
 use futures::FutureExt;
@@ -20,7 +20,6 @@ use crate::source::{Chunk, Decoder};
 
 /// Takes events in, and resolves them.
 pub(super) struct EventTaking<'a> {
-    dataset: &'a Dataset,
     decoder: Decoder,
     resolving: Resolving<'a>,
 }
@@ -36,7 +35,7 @@ pub(super) struct Resolving<'a> {
 
 impl<'a> EventTaking<'a> {
     pub(super) fn new(dataset: &'a Dataset, ledger: DatasetLedger) -> Self {
-        Self { dataset, decoder: Decoder::new(dataset), resolving: Resolving::new(dataset, ledger) }
+        Self { decoder: Decoder::new(dataset), resolving: Resolving::new(dataset, ledger) }
     }
 
     pub(super) fn into_resolving(self) -> Resolving<'a> {
@@ -85,6 +84,10 @@ impl<'a> Resolving<'a> {
 
     pub(super) fn position(&self) -> LedgerPosition {
         self.ledger.position()
+    }
+
+    pub(super) fn shape(&self) -> LedgerShape {
+        self.ledger.shape()
     }
 
     /// Rows that were not taken, because they are erased.

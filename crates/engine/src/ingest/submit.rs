@@ -40,6 +40,7 @@ impl Engine {
         let lease = loop {
             match watch.try_acquire().await? {
                 Some(lease) => break lease,
+                None if self.stop.asked() => return Err(stopped(0)),
                 None => self.stop.sleep(LEASE_INTERVAL).await,
             }
         };
@@ -50,6 +51,11 @@ impl Engine {
         }
         submitted
     }
+}
+
+fn stopped(lines: u64) -> Error {
+    Error::new(Kind::Unavailable, format!("stopped when {lines} lines of the submitted requests were taken in"))
+        .hint("submit all of them again: those that were taken in are passed over")
 }
 
 async fn submit(work: &mut ChainWork<'_>, source: &str, lines: Bytes) -> Result<RunSummary> {
@@ -74,7 +80,7 @@ async fn submit(work: &mut ChainWork<'_>, source: &str, lines: Bytes) -> Result<
         let range = standing_still(work, &listing, BatchNumber(key.batch.0 - 1)).await?;
         work.prepare(&listing).await?;
         let mut feed = Submitted::new(source, &lines, from, work.dataset)?;
-        let Some(staged) = work.stage(key, &mut feed).await? else { return Ok(summary) };
+        let Some(staged) = work.stage(key, &mut feed).await? else { return Err(stopped(from.record)) };
         let (to, ended) = (feed.splitter.cursor(), feed.ended);
         let is_empty = staged.data.adds.is_empty() && staged.dead_letters.adds.is_empty();
         if is_empty {

@@ -2,7 +2,7 @@
 
 use alluvium_core::{
     BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Kind, Range, RecordBody, Result, Shard,
-    TableSpec, app_id,
+    TableName, TableSpec, app_id,
 };
 #[cfg(feature = "plants")]
 use alluvium_lake::Plant;
@@ -21,6 +21,8 @@ pub(super) struct ChainWork<'a> {
     pub(super) incarnation: Incarnation,
     pub(super) chain: ChainStore,
     prepared: bool,
+    /// Whether there were requests when the run began, so that a mutation may want the floor.
+    pub(super) requests_came: bool,
     /// This round has begun to finish a batch: what has changed in the chain since may be our own doing.
     pub(super) finishing: bool,
 }
@@ -43,6 +45,7 @@ impl<'a> ChainWork<'a> {
             chain: engine.chain(incarnation, dataset.intake_job(), dataset, shard),
             incarnation: incarnation.clone(),
             prepared: false,
+            requests_came: false,
             finishing: false,
         }
     }
@@ -176,13 +179,14 @@ impl<'a> ChainWork<'a> {
         }
     }
 
-    /// Makes the table, or lets it follow the declaration, once a run.
+    /// Lets the table follow the declaration, once a run. One that is not there yet is made when a batch's record stands: what is put
+    /// into a namespace that is gone would be in the way of the next.
     pub(super) async fn prepare(&mut self, listing: &ChainListing) -> Result<()> {
         if self.prepared {
             return Ok(());
         }
         let spec = TableSpec::deciding(self.dataset);
-        if listing.newest_done().is_some() && !self.engine.log_of(&spec).exists().await? {
+        if listing.newest_done().is_some() && !self.engine.log_of(&spec).stands().await? {
             return Err(Error::new(
                 Kind::Corrupt,
                 format!("dataset {}: its table is gone, though batches of it were finished", self.dataset.name),
@@ -190,7 +194,11 @@ impl<'a> ChainWork<'a> {
             .hint("restore the table's directory from a backup; to begin anew, delete the namespace or use a new dataset name"));
         }
         let app = app_id(self.chain.chain());
-        self.engine.log_of(&spec).ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        let log = self.engine.log_of(&spec);
+        if log.exists().await? {
+            log.ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        }
+        self.requests_came = !self.dataset.is_requests() && self.engine.log(&TableName::REQUESTS).exists().await?;
         self.prepared = true;
         Ok(())
     }

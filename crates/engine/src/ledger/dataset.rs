@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchNumber, BatchSpan, Dataset, Error, Fate, FateChange, Incarnation, Kind, LedgerBuilder, LedgerPosition, Op, OrgLedger,
-    Request, Result, Shape,
+    BatchNumber, BatchSpan, Dataset, Error, Fate, FateChange, Incarnation, Kind, LedgerBuilder, LedgerPosition, LedgerShape, Op,
+    OrgLedger, Request, Result, Shape,
 };
 use alluvium_lake::{SortedKey, SortedWriter};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::entry::{NodeFate, OwnedNode, decode_request, encode_request, node_key, nodes_of};
 use super::series::Series;
@@ -22,42 +23,23 @@ const MAX_HOPS: u32 = 24;
 /// What requests make of a dataset's rows, up to a position.
 #[derive(Debug, Clone)]
 pub(crate) struct DatasetLedger {
-    pub(crate) shape: Arc<Shape>,
+    shape: Arc<Shape>,
+    /// What tells declarations apart that fold differently.
+    digest: LedgerShape,
     fates: Series,
     requests: Series,
 }
 
 impl DatasetLedger {
-    /// The ledger at a position that a table is at, or none of whose requests was ever folded (then it is empty, and its
-    /// [`DatasetLedger::position`] the beginning).
-    pub(crate) async fn open(
+    /// The ledger at exactly this position, whose batches of requests are finished. What was not folded yet is folded.
+    pub(crate) async fn at(
         engine: &Engine,
         incarnation: &Incarnation,
         dataset: &Dataset,
         position: LedgerPosition,
     ) -> Result<Self> {
-        let up_to = BatchNumber(position.0);
-        let resolver = &engine.resolver;
-        Ok(Self {
-            shape: Arc::new(Shape::of(dataset)),
-            fates: Series::open(&engine.store, resolver.fates_dir(incarnation, &dataset.name), up_to).await?,
-            requests: Series::open(&engine.store, resolver.requests_by_node_dir(incarnation, &dataset.name), up_to).await?,
-        })
-    }
-
-    /// The position it tells of.
-    pub(crate) fn position(&self) -> LedgerPosition {
-        LedgerPosition(self.fates.to().0)
-    }
-
-    /// Folds the requests of the batches up to `finished` that were not folded yet.
-    pub(crate) async fn catch_up(
-        engine: &Engine,
-        incarnation: &Incarnation,
-        dataset: &Dataset,
-        finished: BatchNumber,
-    ) -> Result<Self> {
-        let mut ledger = Self::open(engine, incarnation, dataset, LedgerPosition(finished.0)).await?;
+        let finished = BatchNumber(position.0);
+        let mut ledger = Self::open(engine, incarnation, dataset, position).await?;
         while ledger.fates.to() < finished {
             let to = BatchNumber(finished.0.min(ledger.fates.to().0 + BATCHES_AT_ONCE));
             let Some(span) = BatchSpan::new(ledger.fates.to(), to) else { break };
@@ -70,6 +52,32 @@ impl DatasetLedger {
             }
         }
         Ok(ledger)
+    }
+
+    /// What was folded of the batches up to a position.
+    async fn open(engine: &Engine, incarnation: &Incarnation, dataset: &Dataset, position: LedgerPosition) -> Result<Self> {
+        let up_to = BatchNumber(position.0);
+        let resolver = &engine.resolver;
+        let shape = Shape::of(dataset);
+        let digest = digest(&shape);
+        let fates = resolver.fates_dir(incarnation, &dataset.name, &digest.to_string());
+        let requests = resolver.requests_by_node_dir(incarnation, &dataset.name, &digest.to_string());
+        Ok(Self {
+            shape: Arc::new(shape),
+            digest,
+            fates: Series::open(&engine.store, fates, up_to).await?,
+            requests: Series::open(&engine.store, requests, up_to).await?,
+        })
+    }
+
+    /// The declaration that it was folded for.
+    pub(crate) const fn shape(&self) -> LedgerShape {
+        self.digest
+    }
+
+    /// The position it tells of.
+    pub(crate) fn position(&self) -> LedgerPosition {
+        LedgerPosition(self.fates.to().0)
     }
 
     /// Whether a request is about anything that the dataset has.
@@ -236,6 +244,15 @@ impl DatasetLedger {
         }
         Ok(found.into_iter().map(|((batch, _), request)| (request, batch)).collect())
     }
+}
+
+/// The digest of a dataset's declaration, as far as the ledger asks.
+pub(crate) fn shape_of(dataset: &Dataset) -> LedgerShape {
+    digest(&Shape::of(dataset))
+}
+
+fn digest(shape: &Shape) -> LedgerShape {
+    LedgerShape::new(xxh3_64(format!("{shape:?}").as_bytes()))
 }
 
 /// Writes the file of a span; another process may have been quicker with the same.

@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use alluvium_core::{BatchNumber, BatchSpan, Error, Kind, Result, cover_segments, parse_span_file, span_file};
+use alluvium_core::{BatchNumber, BatchSpan, Error, Kind, Result, parse_span_file, span_file};
 use alluvium_lake::{MergeMode, SortedFile, SortedKey, SortedWriter, Store, merge_sorted};
 use object_store::path::Path;
 
@@ -19,7 +19,8 @@ const MAX_LOOKS: u32 = 8;
 pub(crate) struct Series {
     store: Store,
     directory: String,
-    /// In the order of their batches; two may overlap, and then agree.
+    /// In the order of their batches, each beginning where the one before ends: a file tells what its own batches changed, so one
+    /// that overlaps another would leave out what both changed back.
     files: Vec<(BatchSpan, SortedFile)>,
 }
 
@@ -55,10 +56,13 @@ impl Series {
         let found = self.store.list(&Path::from(self.directory.as_str()), None).await?;
         let mut spans: Vec<BatchSpan> = found.iter().filter_map(|f| parse_span_file(f.path.filename()?)).collect();
         spans.retain(|span| span.to <= up_to);
-        let cover = cover_segments(&spans, up_to);
-        let end = cover.records.first().map_or(up_to, |gap| gap.from);
+        let (mut chain, mut reached) = (Vec::new(), BatchNumber(0));
+        while let Some(next) = spans.iter().filter(|span| span.from == reached).max_by_key(|span| span.to) {
+            chain.push(*next);
+            reached = next.to;
+        }
         let mut files = Vec::new();
-        for span in cover.segments.into_iter().filter(|span| span.to <= end) {
+        for span in chain {
             if let Some(open) = self.files.iter().find(|(known, _)| *known == span) {
                 files.push(open.clone());
                 continue;

@@ -5,13 +5,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{Dataset, Ending, Fate, Result, TableSpec};
-use alluvium_lake::{ChangedFile, ColumnEdit, DeltaLog, Edits, SortedKey, SpliceFile, SpliceSettings, Spliced, arrow_schema};
+use alluvium_lake::{
+    ChangedFile, ColumnEdit, DeltaLog, Edits, FileIds, IndexReader, MayHold, SortedHashes, SortedKey, SpliceFile, SpliceSettings,
+    Spliced, arrow_schema,
+};
 use arrow::array::{Array, AsArray, RecordBatch, UInt64Array};
 use arrow::datatypes::{Date32Type, Schema, SchemaRef};
 
 use super::wanted::{OfOrg, WantedNodes};
 use crate::ledger::{DatasetLedger, node_key};
 use crate::resolve::{Hits, ORIGINAL, RowEdits, SourceRows, deciding_columns, edited, nodes_of_row, plan_edits};
+
+/// A file that may hold what is looked for, its statistics, and whether another program wrote it since the last move.
+pub(super) type Candidate = (ChangedFile, Option<String>, bool);
 
 /// What all files of a table are looked at with.
 pub(super) struct Looking {
@@ -20,9 +26,12 @@ pub(super) struct Looking {
     pub(super) spec: TableSpec,
     pub(super) settings: SpliceSettings,
     pub(super) ledger: DatasetLedger,
+    pub(super) index: IndexReader,
     pub(super) wanted: WantedNodes,
     /// For files that other programs wrote since the last move: everything any request is about.
     pub(super) wanted_of_foreign: WantedNodes,
+    /// The rows were resolved for another declaration: all that were ever changed are looked at.
+    pub(super) redeclared: bool,
 }
 
 /// What became of a file.
@@ -42,6 +51,8 @@ pub(super) struct Rewrite {
     pub(super) positions: Positions,
     /// Rows changed and gone, by organisation and event date.
     pub(super) counts: BTreeMap<(String, i32), (u64, u64)>,
+    /// What an index of the file in its place tells; `None`: that it may hold any id.
+    pub(super) ids: Option<FileIds>,
 }
 
 /// Positions of rows in a file that was rewritten, ascending.
@@ -49,6 +60,8 @@ pub(super) struct Rewrite {
 pub(super) struct Positions {
     /// Rows that stay in its place with another value.
     pub(super) updated: Vec<u64>,
+    /// Where they stand in what is in its place.
+    pub(super) now: Vec<u64>,
     /// Rows that went.
     pub(super) deleted: Vec<u64>,
     /// Rows that stand in a file of another partition now.
@@ -58,6 +71,9 @@ pub(super) struct Positions {
 impl Looking {
     /// Whether a file may hold what is looked for, as far as the log tells.
     pub(super) fn may_hold(&self, file: &ChangedFile, foreign: bool) -> bool {
+        if self.redeclared {
+            return true;
+        }
         let wanted = self.wanted_in(foreign);
         if wanted.is_empty() {
             return false;
@@ -66,6 +82,32 @@ impl Looking {
             return true;
         }
         file.partition_value(&self.dataset.org).is_some_and(|org| wanted.of_org(org).is_some())
+    }
+
+    /// Of the files, those that may hold what is looked for, as far as the indexes tell.
+    pub(super) async fn indexed(&self, files: Vec<Candidate>) -> Result<Vec<Candidate>> {
+        if self.redeclared || self.wanted.is_empty() {
+            return Ok(files);
+        }
+        let fields = self.wanted.fields(&self.dataset);
+        let mut asked: Vec<(&str, SortedHashes)> =
+            fields.iter().map(|field| (*field, SortedHashes::of(field, self.wanted.ids(field)))).collect();
+        if let Some(key) = &self.dataset.key {
+            asked.push((key, SortedHashes::of(key, self.wanted.records())));
+        }
+        let asked: Vec<(&str, &SortedHashes)> = asked.iter().map(|(field, hashes)| (*field, hashes)).collect();
+        let names: Vec<&str> = files.iter().map(|(file, ..)| file.name.as_str()).collect();
+        let told = self.index.files_that_may_hold_any(&names, &asked).await?;
+        let whole = self.wanted.whole_orgs();
+        let keep = |at: usize, (file, _, foreign): &Candidate| {
+            let of_whole_org = match file.partition_value(&self.dataset.org) {
+                Some(org) => whole.contains(org),
+                None => !whole.is_empty(),
+            };
+            *foreign || of_whole_org || told.iter().any(|answers| !matches!(answers.get(at), Some(MayHold::No)))
+        };
+        let kept: Vec<bool> = files.iter().enumerate().map(|(at, file)| keep(at, file)).collect();
+        Ok(files.into_iter().zip(kept).filter_map(|(file, keep)| keep.then_some(file)).collect())
     }
 
     fn wanted_in(&self, foreign: bool) -> &WantedNodes {
@@ -102,10 +144,11 @@ impl Looking {
         let mut positions: BTreeSet<u64> = BTreeSet::new();
         let partitioned = self.spec.partition_by.contains(&self.dataset.org);
         let of_one: Option<&OfOrg> = if partitioned {
-            match file.partition_value(&self.dataset.org).and_then(|org| wanted.of_org(org)) {
-                Some(of_org) => Some(of_org),
-                None => return Ok(Vec::new()),
+            let of_org = file.partition_value(&self.dataset.org).and_then(|org| wanted.of_org(org));
+            if of_org.is_none() && !self.redeclared {
+                return Ok(Vec::new());
             }
+            of_org
         } else {
             None
         };
@@ -114,34 +157,50 @@ impl Looking {
             return Ok((0..opened.rows()).filter(|p| !gone.contains(p)).collect());
         }
         let whole_orgs = wanted.whole_orgs();
-        if of_one.is_none() && !whole_orgs.is_empty() {
-            positions.extend(opened.matching(&self.dataset.org, &|org: &str| whole_orgs.contains(org)).await?);
+        if !partitioned && !whole_orgs.is_empty() {
+            positions.extend(self.matching(opened, &self.dataset.org, &|org: &str| whole_orgs.contains(org)).await?);
         }
         for field in wanted.fields(&self.dataset) {
             let ids: HashSet<&str> = match of_one {
                 Some(of) => of.ids.get(field).into_iter().flatten().map(String::as_str).collect(),
+                None if partitioned => HashSet::new(),
                 None => wanted.ids(field),
             };
             if !ids.is_empty() {
-                positions.extend(opened.matching(field, &|id: &str| ids.contains(id)).await?);
+                positions.extend(self.matching(opened, field, &|id: &str| ids.contains(id)).await?);
             }
         }
         if let Some(key) = &self.dataset.key {
             let records: HashSet<&str> = match of_one {
                 Some(of) => of.records.iter().map(String::as_str).collect(),
+                None if partitioned => HashSet::new(),
                 None => wanted.records(),
             };
             if !records.is_empty() {
-                positions.extend(opened.matching(key, &|id: &str| records.contains(id)).await?);
+                positions.extend(self.matching(opened, key, &|id: &str| records.contains(id)).await?);
             }
         }
         // Rows that were changed before hang on what their source gave.
         let changed_before = opened.matching(ORIGINAL, &|_: &str| true).await?;
         let unseen: Vec<u64> = changed_before.into_iter().filter(|p| !positions.contains(p)).collect();
-        if !unseen.is_empty() {
+        if self.redeclared {
+            positions.extend(unseen);
+        } else if !unseen.is_empty() {
             positions.extend(self.of_their_source(opened, &unseen, wanted).await?);
         }
         Ok(positions.into_iter().collect())
+    }
+
+    /// As [`SpliceFile::matching`]; a column by which the table is partitioned may be in the log alone.
+    async fn matching(&self, opened: &SpliceFile, column: &str, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Vec<u64>> {
+        if opened.has_column(column) {
+            return opened.matching(column, &|value: &str| wanted(value)).await;
+        }
+        if !opened.file().partition_value(column).is_some_and(wanted) {
+            return Ok(Vec::new());
+        }
+        let gone: HashSet<u64> = opened.deleted_rows().iter().copied().collect();
+        Ok((0..opened.rows()).filter(|position| !gone.contains(position)).collect())
     }
 
     /// Those of the rows whose source gave an id that is looked for.
@@ -201,6 +260,11 @@ impl Looking {
         places.updated = edits.changed.iter().filter(|row| !moves.contains(row)).map(|row| positions[*row]).collect();
         let mut deleted: Vec<u64> = places.deleted.iter().chain(&places.moved).copied().collect();
         deleted.sort_unstable();
+        let mut left_out: Vec<u64> = deleted.iter().chain(opened.deleted_rows()).copied().collect();
+        left_out.sort_unstable();
+        left_out.dedup();
+        let now = |position: &u64| position - left_out.partition_point(|out| out < position) as u64;
+        places.now = places.updated.iter().map(now).collect();
         let mut columns = Vec::new();
         for (column, cells) in &edits.cells {
             if self.spec.partition_by.contains(column) {
@@ -223,7 +287,23 @@ impl Looking {
             Some(edited(&whole, &edits.only(&moved_rows), &self.dataset)?)
         };
         let spliced = opened.splice(&Edits { deleted, columns }, &self.settings, stats).await?;
-        Ok(Rewrite { spliced, moved, positions: places, counts: self.counts(rows, &edits)? })
+        let ids = self.ids(opened, &edits).await?;
+        Ok(Rewrite { spliced, moved, positions: places, counts: self.counts(rows, &edits)?, ids })
+    }
+
+    /// The ids of the old file and those that rows get: those that went with rows are told of too, which costs a look too many.
+    async fn ids(&self, opened: &SpliceFile, edits: &RowEdits) -> Result<Option<FileIds>> {
+        let fields = self.dataset.indexed_fields();
+        let Some(mut ids) = self.index.ids_of(&opened.file().name, &fields).await? else { return Ok(None) };
+        for field in &fields {
+            if let Some(cells) = edits.cells.get(field) {
+                ids.add_column(field, &cells.values(&self.dataset, field)?)?;
+            }
+        }
+        if let Some(cells) = edits.cells.get(ORIGINAL) {
+            ids.add_originals(&cells.values(&self.dataset, ORIGINAL)?)?;
+        }
+        Ok(Some(ids))
     }
 
     /// Rows changed and gone, by organisation and event date.

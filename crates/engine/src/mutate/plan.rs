@@ -4,17 +4,21 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchRecord, DatePartitionCount, Error, Kind, LedgerPosition, Mutation, PlannedOn, RECORD_FORMAT,
-    Range, RecordBody, Recorded, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
+    BatchKey, BatchRecord, DatasetName, DatePartitionCount, Error, Kind, LedgerPosition, LedgerShape, Mutation, PlannedOn,
+    RECORD_FORMAT, Range, RecordBody, Recorded, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
 };
-use alluvium_lake::{SpliceSettings, StageSettings, Stager, Sweep, blocking, live_files_digest};
+use alluvium_lake::{
+    ChangedFile, DeletedRows, IndexReader, Rewrites, RewrittenFile, SpliceSettings, StageSettings, Stager, Sweep, blocking,
+    live_files_digest,
+};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::file::{Looked, Looking, Rewrite};
+use super::file::{Candidate, Looked, Looking, Rewrite};
 use super::run::Mutating;
 use super::wanted::WantedNodes;
+use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
-use crate::requests::{StateChanges, matched, new_requests};
+use crate::requests::{StateChanges, matched, newest_mutation};
 use crate::resolve::Hits;
 
 /// Files that are looked at at the same time, at most.
@@ -24,7 +28,7 @@ const FILES_IN_FLIGHT: usize = 16;
 
 impl Mutating<'_> {
     /// The record of an attempt that moves the table from `from`, where it is at `version`, to `to`; `None` if there is nothing to do.
-    /// Requests that wait are tried unless they were in this run (`tried`). `fixed`: another attempt at this batch was recorded, so there
+    /// Requests that wait are tried with a batch that moves the table, and where `tries` says so. `fixed`: another attempt at this batch was recorded, so there
     /// is something to do.
     #[expect(clippy::too_many_arguments, reason = "they are what an attempt is made of")]
     pub(super) async fn plan(
@@ -33,33 +37,40 @@ impl Mutating<'_> {
         from: LedgerPosition,
         to: LedgerPosition,
         ledger: DatasetLedger,
-        version: u64,
-        tried: bool,
+        (version, shape): (u64, Option<LedgerShape>),
+        tries: bool,
         fixed: bool,
     ) -> Result<Option<(BatchRecord, Vec<Sweep>)>> {
         let spec = TableSpec::data(self.dataset);
         let log = self.engine.log_of(&spec);
-        let requests = new_requests(&ledger, from).await?;
+        let newest = newest_mutation(&self.chain).await?;
+        let told = newest.as_ref().map_or(LedgerPosition::BEGINNING, |mutation| mutation.told);
+        let requests = ledger.requests_since(told).await?;
         let open = self.engine.open_requests(&self.dataset.name).await?;
-        let waits = !tried && open.values().any(|retry| retry.state == crate::requests::WAITING);
+        // An attempt comes with every batch that moves the table, and with the first of a run.
+        let tries = tries || from != to;
+        let waits = tries && open.values().any(|retry| retry.state == crate::requests::WAITING);
         let standing = log.standing_files_with_statistics(version).await?;
-        let covered: HashSet<String> = self.foreign_covered().await?;
+        // Rows that were resolved for another declaration are all looked at again.
+        let redeclared = !from.is_beginning() && shape != Some(ledger.shape());
+        let covered: HashSet<String> = newest.map(|m| m.foreign.into_iter().collect()).unwrap_or_default();
         let is_foreign = |name: &str| parse_data_file(name).is_none_or(|f| f.chain.incarnation != self.incarnation);
         let foreign: Vec<String> = standing.iter().map(|(f, _)| f.name.clone()).filter(|name| is_foreign(name)).collect();
         let new_foreign: HashSet<&str> = foreign.iter().map(String::as_str).filter(|name| !covered.contains(*name)).collect();
         let resolves_foreign = !new_foreign.is_empty() && to > LedgerPosition::BEGINNING;
-        if from == to && !waits && !resolves_foreign && !fixed {
+        if from == to && told >= to && !waits && !resolves_foreign && !redeclared && !fixed {
             return Ok(None);
         }
-        let changed = ledger.changed_since(from).await?;
+        let changed = ledger.changed_since(if redeclared { LedgerPosition::BEGINNING } else { from }).await?;
         let wanted = WantedNodes::new(&changed, &requests);
         let wanted_of_foreign = if resolves_foreign {
             let all = ledger.changed_since(LedgerPosition::BEGINNING).await?;
-            WantedNodes::new(&all, &new_requests(&ledger, LedgerPosition::BEGINNING).await?)
+            WantedNodes::new(&all, &ledger.requests_since(LedgerPosition::BEGINNING).await?)
         } else {
             WantedNodes::default()
         };
-        let planned_on = PlannedOn { version, live_files: live_files_digest(standing.iter().map(|(f, _)| f.name.as_str())) };
+        let live = standing.iter().map(|(f, _)| (f.name.clone(), f.deleted.as_ref().map(DeletedRows::mark)));
+        let planned_on = PlannedOn { version, live_files: live_files_digest(live) };
         let now_micros = self.engine.clock.now_micros();
         let settings = StageSettings {
             chain: self.chain.chain().clone(),
@@ -67,6 +78,7 @@ impl Mutating<'_> {
             now_ms: now_micros.div_euclid(1000),
             org: None,
             files_in_flight: FILES_IN_FLIGHT,
+            index: Some(self.engine.index_of(self.dataset)),
         };
         let looking = Arc::new(Looking {
             log: log.clone(),
@@ -74,8 +86,10 @@ impl Mutating<'_> {
             settings: SpliceSettings::new(&spec, &log.stored_schema().await?),
             spec: spec.clone(),
             ledger: ledger.clone(),
+            index: IndexReader::new(&self.engine.store, &self.engine.resolver, spec.name.clone()),
             wanted,
             wanted_of_foreign,
+            redeclared,
         });
         let candidates: Vec<_> = standing
             .into_iter()
@@ -85,22 +99,31 @@ impl Mutating<'_> {
             })
             .filter(|(file, _, foreign)| looking.may_hold(file, *foreign))
             .collect();
+        let candidates = looking.indexed(candidates).await?;
         let mut work = RewriteWork { files_opened: candidates.len() as u64, ..RewriteWork::default() };
         let stager = Stager::new(&log, &spec, settings.clone());
         let sweep = stager.sweep();
         let staged = self.rewrite(&looking, candidates, stager, &mut work).await;
-        let (data, counts, hits) = match staged {
+        let (data, counts, hits, rewrites) = match staged {
             Ok(staged) => staged,
             Err(e) => {
                 sweep.run().await;
                 return Err(e);
             }
         };
+        let rewrites = if rewrites.files.is_empty() {
+            None
+        } else {
+            let Engine { store, resolver, .. } = self.engine;
+            Some(rewrites.stage(store, resolver, &spec.name, self.chain.chain(), key).await?)
+        };
         let relevant: BTreeSet<&str> =
             requests.iter().map(|(r, _)| r.id.as_str()).chain(open.keys().map(String::as_str)).collect();
         let mut matched = matched(&ledger, self.dataset, &hits).await?;
         matched.retain(|id, _| relevant.contains(id.as_str()));
-        let states = StateChanges::plan(&requests, &open, matched, !tried, self.engine.project.requests.max_attempts);
+        let matched_before = self.engine.matched_at_ingest(&self.dataset.name).await?;
+        let states =
+            StateChanges::plan(&requests, &matched_before, &open, matched, tries, self.engine.project.requests.max_attempts);
         let (retries, outcomes) = states.stage(self.engine, &self.dataset.name, &settings).await?;
         let recorded = Recorded {
             range: Range::Ledger { from, to },
@@ -109,7 +132,8 @@ impl Mutating<'_> {
             retries,
             outcomes,
             ledger: from,
-            mutation: Some(Mutation { to, planned_on, foreign, work }),
+            shape: Some(ledger.shape()),
+            mutation: Some(Mutation { to, planned_on, foreign, rewrites, told: told.max(to), work }),
             counts,
             skipped: 0,
             staged_at_micros: now_micros,
@@ -128,11 +152,12 @@ impl Mutating<'_> {
     async fn rewrite(
         &self,
         looking: &Arc<Looking>,
-        candidates: Vec<(alluvium_lake::ChangedFile, Option<String>, bool)>,
+        candidates: Vec<Candidate>,
         mut stager: Stager,
         work: &mut RewriteWork,
-    ) -> Result<(TableFiles, Vec<DatePartitionCount>, Hits)> {
-        let mut removes = Vec::new();
+    ) -> Result<(TableFiles, Vec<DatePartitionCount>, Hits, Rewrites)> {
+        let (mut removes, mut marks) = (Vec::new(), BTreeMap::new());
+        let mut rewrites = Rewrites::default();
         let mut counts: BTreeMap<(String, i32), (u64, u64)> = BTreeMap::new();
         let mut hits = Hits::new();
         let looks = candidates.into_iter().map(|(file, stats, foreign)| {
@@ -148,7 +173,8 @@ impl Mutating<'_> {
             for (hit, rows) in of_file {
                 *hits.entry(hit).or_default() += rows;
             }
-            let Some(Rewrite { spliced, moved, counts: of_file, .. }) = rewrite else { continue };
+            let Some(Rewrite { spliced, moved, positions, counts: of_file, ids }) = rewrite else { continue };
+            let mut ids = ids.filter(|_| spliced.files.len() == 1);
             let values: Vec<(String, Option<String>)> = looking
                 .spec
                 .partition_by
@@ -158,9 +184,18 @@ impl Mutating<'_> {
             work.files_rewritten += 1;
             work.bytes_copied += spliced.bytes_copied;
             work.bytes_encoded += spliced.bytes_encoded;
+            let mut rewritten = RewrittenFile {
+                old: file.name.clone(),
+                now: positions.now,
+                updated: positions.updated,
+                deleted: positions.deleted,
+                moved: positions.moved,
+                new: Vec::new(),
+            };
             for file in spliced.files {
-                let _name = stager.adopt(&values, file).await?;
+                rewritten.new.push(stager.adopt(&values, file, ids.take()).await?);
             }
+            rewrites.files.push(rewritten);
             if let Some(rows) = moved {
                 stager = blocking("staging rows of another partition", move || stager.stage(vec![rows]).map(|()| stager)).await?;
             }
@@ -170,27 +205,35 @@ impl Mutating<'_> {
                 let sum = counts.entry(partition).or_default();
                 *sum = (sum.0 + updated, sum.1 + deleted);
             }
-            removes.push(file.name);
+            if let Some(deleted) = &file.deleted {
+                marks.insert(file.name.clone(), deleted.as_logged());
+            }
+            removes.push(log_spelling(&file, &self.dataset.name)?);
         }
         removes.sort_unstable();
         let (mut data, _) = stager.finish().await?;
-        data.removes = removes;
+        let in_place: HashSet<&String> = rewrites.files.iter().flat_map(|file| &file.new).collect();
+        let moved = data.adds.iter().map(|add| &add.path).filter(|path| !in_place.contains(path)).cloned().collect();
+        rewrites.moved = moved;
+        (data.removes, data.marks) = (removes, marks);
         let counts = counts
             .into_iter()
             .map(|((org, event_date), (updated, deleted))| DatePartitionCount { org, event_date, inserted: 0, updated, deleted })
             .collect();
-        Ok((data, counts, hits))
+        Ok((data, counts, hits, rewrites))
     }
+}
 
-    /// The files of other writers that the newest finished batch has looked through.
-    async fn foreign_covered(&self) -> Result<HashSet<String>> {
-        let listing = self.chain.listing().await?;
-        let Some(done) = listing.newest_done() else { return Ok(HashSet::new()) };
-        let Some(mark) = self.chain.done_mark(done).await? else { return Ok(HashSet::new()) };
-        let record = self.chain.record(BatchKey { batch: BatchNumber(done.0), attempt: mark.attempt }).await?;
-        Ok(match record.map(|r| r.body) {
-            Some(RecordBody::Intent(recorded)) => recorded.mutation.map(|m| m.foreign.into_iter().collect()).unwrap_or_default(),
-            _ => HashSet::new(),
-        })
+/// The path of a file as the log spells it. We read it decoded, and what another program may have encoded cannot be told from what it did
+/// not; a remove in another spelling would leave the file in the table.
+fn log_spelling(file: &ChangedFile, dataset: &DatasetName) -> Result<String> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/' | b'=');
+    if file.name.bytes().all(plain) {
+        return Ok(file.name.clone());
     }
+    Err(Error::new(
+        Kind::Unsupported,
+        format!("dataset {dataset}: a request changes rows of {}, whose path the log spells with escapes", file.name),
+    )
+    .hint("another program wrote that file; let it rewrite the file under a plain path, without characters that need escaping"))
 }

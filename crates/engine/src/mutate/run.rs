@@ -1,21 +1,26 @@
 //! The rounds of a mutation: take requests in, fold them, move each data table to the newest position.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchRecord, Dataset, Error, Incarnation, Job, Kind, LedgerPosition, Range, RecordBody,
+    Attempt, BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Range, RecordBody,
     Result, Shard, TableSpec, app_id,
 };
-use alluvium_lake::{ChainListing, ChainStore, LeaseWatch, PutNew};
+use alluvium_lake::{ChainListing, ChainStore, Lease, LeaseWatch, PutNew};
+use bytes::Bytes;
 
 use crate::engine::Engine;
-use crate::ingest::{Amend, Finished, Finishing, IngestOptions, Mode, RunSummary};
+use crate::ingest::{Finished, Finishing, IngestOptions, Mode, RunSummary, floor_lease_name};
 use crate::ledger::DatasetLedger;
 
 /// How long to wait before looking again whether another process still works on the same table.
 const LEASE_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a follower rests when it found nothing to do.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
+
+/// After so many plans that appends were quicker than, appends wait.
+const LOSSES_BEFORE_FLOOR: u32 = 3;
 
 /// One dataset's part in a run.
 pub(super) struct Mutating<'a> {
@@ -46,14 +51,17 @@ impl Engine {
     pub async fn mutate(&self, datasets: &[&Dataset], options: impl Into<IngestOptions>) -> Result<RunSummary> {
         let options = options.into();
         let mut summary = RunSummary::default();
+        // Requests that wait for a row are tried once a run by themselves; a follower tries them with what comes.
+        let mut tried: BTreeSet<DatasetName> = BTreeSet::new();
         loop {
             let before = summary.batches;
             let once = IngestOptions { mode: Mode::UntilIdle, ..options };
+            self.finish_intake(&mut summary).await?;
             if self.project.requests.has_source {
                 let taken = self.ingest(&[&self.project.requests.intake], once).await?;
                 summary.add(taken);
             }
-            self.apply_requests(datasets, &mut summary).await?;
+            self.apply_requests(datasets, &mut tried, &mut summary).await?;
             if options.mode != Mode::Follow || self.stop.asked() {
                 return Ok(summary);
             }
@@ -88,7 +96,12 @@ impl Engine {
     }
 
     /// Moves the tables of `datasets` to the newest position of the ledger.
-    async fn apply_requests(&self, datasets: &[&Dataset], summary: &mut RunSummary) -> Result<()> {
+    async fn apply_requests(
+        &self,
+        datasets: &[&Dataset],
+        tried: &mut BTreeSet<DatasetName>,
+        summary: &mut RunSummary,
+    ) -> Result<()> {
         let Some(incarnation) = self.existing_incarnation().await? else { return Ok(()) };
         for dataset in datasets {
             if self.stop.asked() {
@@ -96,9 +109,23 @@ impl Engine {
             }
             let chain = self.chain(&incarnation, Job::Mutate, dataset, Shard::WHOLE);
             let mutating = Mutating { engine: self, dataset, incarnation: incarnation.clone(), chain };
-            if let Err(e) = mutating.run_alone(summary).await {
-                summary.failed.push((dataset.name.0.clone(), e));
+            let mut tries = !tried.contains(&dataset.name);
+            match mutating.run_alone(&mut tries, summary).await {
+                Ok(()) => {}
+                Err(e) => summary.failed.push((dataset.name.0.clone(), e)),
             }
+            tried.insert(dataset.name.clone());
+        }
+        Ok(())
+    }
+
+    /// Finishes a batch of requests that another process left, also where there is no source to read.
+    async fn finish_intake(&self, summary: &mut RunSummary) -> Result<()> {
+        let Some(incarnation) = self.existing_incarnation().await? else { return Ok(()) };
+        let intake = self.chain(&incarnation, Job::Mutate, &self.project.requests.intake, Shard::WHOLE);
+        let listing = intake.listing().await?;
+        if listing.newest().is_some_and(|newest| !listing.done.contains(&newest.batch)) {
+            summary.add(self.submit_requests("", Bytes::new()).await?);
         }
         Ok(())
     }
@@ -110,8 +137,14 @@ impl Engine {
     }
 }
 
+async fn give_back(lease: Lease) {
+    if let Err(error) = lease.release().await {
+        tracing::warn!(error = %error.chain_text(), "could not give back a lease");
+    }
+}
+
 impl Mutating<'_> {
-    async fn run_alone(&self, summary: &mut RunSummary) -> Result<()> {
+    async fn run_alone(&self, tries: &mut bool, summary: &mut RunSummary) -> Result<()> {
         let name = format!("{}.{}", Job::Mutate, self.dataset.name);
         let mut watch = LeaseWatch::new(&self.engine.store, &self.engine.resolver, &name, self.engine.project.lease_ttl);
         let lease = loop {
@@ -121,33 +154,50 @@ impl Mutating<'_> {
                 None => self.engine.stop.sleep(LEASE_INTERVAL).await,
             }
         };
-        let done = self.run(summary).await;
+        let done = self.run(tries, summary).await;
         if let Err(error) = lease.release().await {
             tracing::warn!(error = %error.chain_text(), "could not give back a lease");
         }
         done
     }
 
-    async fn run(&self, summary: &mut RunSummary) -> Result<()> {
-        // Requests that wait for a row are tried once a run: one attempt a batch.
-        let mut tried = false;
+    async fn run(&self, tries: &mut bool, summary: &mut RunSummary) -> Result<()> {
+        // Appends that are quicker than a plan make it be made again; after a few they wait for one.
+        let (mut lost, mut floor) = (0, None);
         while !self.engine.stop.asked() {
-            match self.round(summary, &mut tried).await? {
-                Round::Batch | Round::Again => {}
-                Round::Idle => return Ok(()),
+            match self.round(summary, tries).await? {
+                Round::Batch => lost = 0,
+                Round::Idle => break,
+                Round::Again => {
+                    lost += 1;
+                    if lost >= LOSSES_BEFORE_FLOOR && floor.is_none() {
+                        let name = floor_lease_name(self.dataset);
+                        let Engine { store, resolver, project, .. } = self.engine;
+                        floor = LeaseWatch::new(store, resolver, &name, project.lease_ttl).try_acquire().await?;
+                    }
+                    self.engine.stop.sleep(LEASE_INTERVAL * lost.min(20)).await;
+                }
             }
+            if lost == 0
+                && let Some(floor) = floor.take()
+            {
+                give_back(floor).await;
+            }
+        }
+        if let Some(floor) = floor {
+            give_back(floor).await;
         }
         Ok(())
     }
 
-    async fn round(&self, summary: &mut RunSummary, tried: &mut bool) -> Result<Round> {
+    async fn round(&self, summary: &mut RunSummary, tries: &mut bool) -> Result<Round> {
         let listing = self.chain.listing().await?;
         let Some(newest) = listing.newest() else {
-            return self.next_batch(BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST }, None, summary, tried).await;
+            return self.next_batch(BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST }, None, summary, tries).await;
         };
         if listing.done.contains(&newest.batch) {
             self.drop_old_records(&listing, newest.batch).await?;
-            return self.next_batch(BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }, None, summary, tried).await;
+            return self.next_batch(BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }, None, summary, tries).await;
         }
         let gone =
             || Error::new(Kind::Unavailable, format!("the record of batch {newest} was listed and is gone")).hint("run again");
@@ -156,7 +206,7 @@ impl Mutating<'_> {
             Finished::Done(mark) => {
                 summary.batches += 1;
                 summary.outcome += mark.outcome;
-                *tried = true;
+                *tries = false;
                 return Ok(Round::Batch);
             }
             Finished::Amend(why) => why,
@@ -169,11 +219,7 @@ impl Mutating<'_> {
             RecordBody::Intent(recorded) => Some(recorded.range.clone()),
             RecordBody::Void => self.earlier_range(&listing, newest).await?,
         };
-        let before = match (why, &record.body) {
-            (Amend::Moved, RecordBody::Intent(_)) => Some(record),
-            _ => None,
-        };
-        self.attempt(BatchKey { batch: newest.batch, attempt }, range, before, summary, tried).await
+        self.attempt(BatchKey { batch: newest.batch, attempt }, range, summary, tries).await
     }
 
     async fn earlier_range(&self, listing: &ChainListing, key: BatchKey) -> Result<Option<Range>> {
@@ -185,26 +231,20 @@ impl Mutating<'_> {
         Ok(None)
     }
 
-    async fn next_batch(&self, key: BatchKey, range: Option<Range>, summary: &mut RunSummary, tried: &mut bool) -> Result<Round> {
-        self.attempt(key, range, None, summary, tried).await
+    async fn next_batch(&self, key: BatchKey, range: Option<Range>, summary: &mut RunSummary, tries: &mut bool) -> Result<Round> {
+        self.attempt(key, range, summary, tries).await
     }
 
-    /// Plans a batch, records it, and publishes it. `range` is that of an earlier attempt, whose record may be `before`.
-    async fn attempt(
-        &self,
-        key: BatchKey,
-        range: Option<Range>,
-        before: Option<BatchRecord>,
-        summary: &mut RunSummary,
-        tried: &mut bool,
-    ) -> Result<Round> {
+    /// Plans a batch, records it, and publishes it. `range` is that of an earlier attempt, if there was one.
+    async fn attempt(&self, key: BatchKey, range: Option<Range>, summary: &mut RunSummary, tries: &mut bool) -> Result<Round> {
         let spec = TableSpec::data(self.dataset);
         let log = self.engine.log_of(&spec);
         let app = app_id(self.chain.chain());
-        let taken = self.engine.requests_taken(&self.incarnation).await?;
-        // A table that is not there has no rows, and is made at the newest position when the first come.
+        // A table that is not there has no rows, and is made at the newest position when the first come. What stands there is read before
+        // what was taken in, which is never behind it.
         let Some(state) = log.state(&app).await? else { return Ok(Round::Idle) };
         let from = state.ledger();
+        let taken = self.engine.requests_taken(&self.incarnation).await?;
         if taken.0 < from.0 {
             return Err(Error::new(
                 Kind::Corrupt,
@@ -215,22 +255,20 @@ impl Mutating<'_> {
             )
             .hint("_alluvium or the table requests was restored to an older state: bring back the newest"));
         }
-        let mut ledger = DatasetLedger::catch_up(self.engine, &self.incarnation, self.dataset, taken).await?;
         let to = match range {
-            Some(Range::Ledger { to, .. }) => {
-                ledger = DatasetLedger::open(self.engine, &self.incarnation, self.dataset, to).await?;
-                to
-            }
-            _ => ledger.position(),
+            Some(Range::Ledger { to, .. }) => to,
+            _ => LedgerPosition(taken.0),
         };
-        let _state = log.ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
-        let _what_was_staged_before_may_be_used = before;
-        let planned = self.plan(key, from, to, ledger, state.version(), *tried, range.is_some()).await?;
+        let ledger = DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to).await?;
+        log.ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        let planned = self.plan(key, from, to, ledger, (state.version(), state.shape()), *tries, range.is_some()).await?;
         let Some((record, sweeps)) = planned else { return Ok(Round::Idle) };
-        *tried = true;
         if self.chain.write(&record).await? == PutNew::Exists {
-            for sweep in sweeps {
-                sweep.run().await;
+            // Only a record that stands there tells that ours never will.
+            if self.chain.record(record.key()).await?.is_some() {
+                for sweep in sweeps {
+                    sweep.run().await;
+                }
             }
             return Ok(Round::Again);
         }
@@ -238,6 +276,7 @@ impl Mutating<'_> {
             Finished::Done(mark) => {
                 summary.batches += 1;
                 summary.outcome += mark.outcome;
+                *tries = false;
                 Ok(Round::Batch)
             }
             Finished::Amend(_) => Ok(Round::Again),
@@ -255,9 +294,4 @@ impl Mutating<'_> {
     fn finishing(&self, resumed: bool) -> Finishing<'_> {
         Finishing { engine: self.engine, incarnation: &self.incarnation, dataset: self.dataset, chain: &self.chain, resumed }
     }
-}
-
-/// The position that a table must have passed for a request of that batch to be applied to it.
-pub(crate) const fn passed(position: LedgerPosition, batch: BatchNumber) -> bool {
-    position.0 >= batch.0
 }

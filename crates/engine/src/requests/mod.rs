@@ -8,6 +8,6 @@ mod taking;
 
 pub(crate) use ids::RequestIds;
 pub use show::{RequestState, RequestStatus};
-pub(crate) use states::{StateChanges, WAITING, matched, new_requests};
+pub(crate) use states::{StateChanges, WAITING, matched, newest_mutation};
 pub(crate) use table::Accepted;
 pub(crate) use taking::RequestTaking;

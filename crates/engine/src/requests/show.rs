@@ -143,7 +143,6 @@ impl Engine {
             let state = match told.retry {
                 _ if told.rows > 0 => RequestState::Applied,
                 Some((state, _)) => state,
-                None if is_past => RequestState::Applied,
                 None => RequestState::Pending,
             };
             status.attempts = status.attempts.max(told.retry.map_or(u64::from(is_past), |(_, attempts)| attempts));
@@ -195,8 +194,8 @@ impl Engine {
         let Some(incarnation) = self.existing_incarnation().await? else { return Ok(false) };
         let taken = self.requests_taken(&incarnation).await?;
         for dataset in self.project.datasets.iter().filter(|d| counts(request, d)) {
-            let ledger = crate::ledger::DatasetLedger::open(self, &incarnation, dataset, LedgerPosition(taken.0)).await?;
-            if ledger.position().0 >= batch.0 && ledger.is_late(request).await? {
+            let ledger = crate::ledger::DatasetLedger::at(self, &incarnation, dataset, LedgerPosition(taken.0)).await?;
+            if taken >= batch && ledger.is_late(request).await? {
                 return Ok(true);
             }
         }

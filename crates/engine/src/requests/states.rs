@@ -6,14 +6,14 @@
 //! | matched none | a row, one more with each later batch that still sees none | waiting, after the last attempt unmatched |
 //! | matched one later, that ingest took in or another request led to | a last row | applied |
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchKey, BatchNumber, Dataset, DatasetName, Error, Job, Kind, LedgerPosition, Request, Result, RowGroup, TableFiles,
-    TableName, TableSpec,
+    BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Mutation, RecordBody, Request,
+    Result, RowGroup, Shard, TableFiles, TableName, TableSpec, parse_data_file,
 };
-use alluvium_lake::{StageSettings, Stager, arrow_schema, blocking};
+use alluvium_lake::{ChainStore, StageSettings, Stager, arrow_schema, blocking};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::datatypes::Int64Type;
 
@@ -84,10 +84,11 @@ impl StateChanges {
         self.retries.is_empty() && self.matched.is_empty()
     }
 
-    /// What a batch says of requests: those of `new` had no state in the dataset yet; `open` are those that wait, or did too often.
+    /// What a batch says of requests: those of `new` had no state in the dataset yet, though some may have matched rows on their way in; `open` are those that wait, or did too often.
     /// Without `tries`, those that still match nothing are left as they are.
     pub(crate) fn plan(
         new: &[(Request, BatchNumber)],
+        matched_before: &HashSet<String>,
         open: &BTreeMap<String, Retry>,
         matched: Matched,
         tries: bool,
@@ -95,7 +96,8 @@ impl StateChanges {
     ) -> Self {
         let mut retries = Vec::new();
         let attempted = |attempts: u64| if attempts >= max_attempts { UNMATCHED } else { WAITING };
-        for (request, _) in new.iter().filter(|(request, _)| !matched.contains_key(&request.id)) {
+        let was_seen = |id: &String| matched.contains_key(id) || matched_before.contains(id);
+        for (request, _) in new.iter().filter(|(request, _)| !was_seen(&request.id)) {
             retries.push((request.id.clone(), request.org.clone(), 1, attempted(1)));
         }
         for (id, retry) in open {
@@ -135,7 +137,7 @@ impl StateChanges {
 }
 
 async fn stage(engine: &Engine, spec: &TableSpec, settings: &StageSettings, rows: RecordBatch) -> Result<TableFiles> {
-    let settings = StageSettings { org: None, ..settings.clone() };
+    let settings = StageSettings { org: None, index: None, ..settings.clone() };
     let stager = Stager::new(&engine.log_of(spec), spec, settings);
     let stager = blocking("encoding states of requests", move || stager.stage(vec![rows]).map(|()| stager)).await?;
     Ok(stager.finish().await?.0)
@@ -234,7 +236,66 @@ fn take_newest(rows: &RecordBatch, dataset: &DatasetName, newest: &mut HashMap<S
     Ok(())
 }
 
-/// The positions a table moves between take requests in that had no state yet.
-pub(crate) async fn new_requests(ledger: &DatasetLedger, from: LedgerPosition) -> Result<Vec<(Request, BatchNumber)>> {
-    ledger.requests_since(from).await
+impl Engine {
+    /// Up to which position of the ledger every request has a state in the dataset.
+    pub(crate) async fn requests_told(&self, incarnation: &Incarnation, dataset: &Dataset) -> Result<LedgerPosition> {
+        let chain = self.chain(incarnation, Job::Mutate, dataset, Shard::WHOLE);
+        Ok(newest_mutation(&chain).await?.map_or(LedgerPosition::BEGINNING, |mutation| mutation.told))
+    }
+
+    /// The requests that a batch's files of outcomes tell of.
+    pub(crate) async fn told_in(&self, outcomes: &TableFiles) -> Result<HashSet<String>> {
+        let log = self.log(&TableName::OUTCOMES);
+        let mut told = HashSet::new();
+        for file in &outcomes.adds {
+            for rows in log.read_file(&file.path).await? {
+                take_ids(&rows, None, &mut told)?;
+            }
+        }
+        Ok(told)
+    }
+
+    /// The requests of which rows of the dataset were matched on their way in.
+    pub(crate) async fn matched_at_ingest(&self, dataset: &DatasetName) -> Result<HashSet<String>> {
+        let log = self.log(&TableName::OUTCOMES);
+        let mut matched = HashSet::new();
+        if !log.exists().await? {
+            return Ok(matched);
+        }
+        for file in log.live_files(None).await? {
+            if parse_data_file(&file.path).is_some_and(|name| name.chain.job != Job::Ingest || name.chain.dataset != *dataset) {
+                continue;
+            }
+            for rows in log.read_file(&file.path).await? {
+                take_ids(&rows, Some(dataset), &mut matched)?;
+            }
+        }
+        Ok(matched)
+    }
+}
+
+fn take_ids(rows: &RecordBatch, of: Option<&DatasetName>, ids: &mut HashSet<String>) -> Result<()> {
+    let corrupt = || Error::new(Kind::Corrupt, "what is remembered of requests cannot be read");
+    let text = |name: &str| rows.column_by_name(name).and_then(|c| c.as_string_opt::<i32>()).ok_or_else(corrupt);
+    let (named, datasets) = (text("request_id")?, text("dataset")?);
+    for row in 0..rows.num_rows() {
+        if named.is_valid(row) && of.is_none_or(|of| datasets.is_valid(row) && datasets.value(row) == of.0) {
+            ids.insert(named.value(row).to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// What the newest finished batch of a chain of mutations did.
+pub(crate) async fn newest_mutation(chain: &ChainStore) -> Result<Option<Mutation>> {
+    let listing = chain.listing().await?;
+    let Some(batch) = listing.newest_done() else { return Ok(None) };
+    for attempt in listing.records.get(&batch).into_iter().flatten().rev() {
+        let record = chain.record(BatchKey { batch, attempt: *attempt }).await?;
+        if let Some(RecordBody::Intent(recorded)) = record.map(|r| r.body) {
+            // All attempts at a batch go to the same position, and tell of the same requests.
+            return Ok(recorded.mutation);
+        }
+    }
+    Ok(None)
 }

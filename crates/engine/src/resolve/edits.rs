@@ -102,7 +102,13 @@ impl<'a> EditPlanner<'a> {
         }
         let (mut remembered, mut differs) = (Original::default(), false);
         for (column, target) in targets {
-            let Some(array) = rows.batch.column_by_name(&column) else { continue };
+            let Some(array) = rows.batch.column_by_name(&column) else {
+                // A column that is not declared any more: what its source gave stays known, should it be declared again.
+                if let Some(source) = original.get(&column) {
+                    remembered.insert(&column, source.to_owned());
+                }
+                continue;
+            };
             let mut current = String::new();
             push_json(&mut current, array.as_ref(), row);
             let source = original.get(&column).unwrap_or(&current);

@@ -91,11 +91,6 @@ impl<'a> SourceRows<'a> {
         }
         ids
     }
-
-    /// The id in the identity at that place as it stands in the row now.
-    pub(crate) fn current_id(&self, identity: usize, row: usize) -> Option<&str> {
-        self.ids.get(identity).and_then(|(_, array)| value(array, row))
-    }
 }
 
 fn value(array: &StringArray, row: usize) -> Option<&str> {

@@ -153,11 +153,8 @@ fn seeds() -> Range<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_are_the_oracles_at_every_version_whatever_comes_in_what_order_and_whoever_dies() {
-    let size = Size {
-        events: number("ORACLE_EVENTS", 150),
-        requests: number("ORACLE_REQUESTS", 120),
-        waves: number("ORACLE_WAVES", 5),
-    };
+    let size =
+        Size { events: number("ORACLE_EVENTS", 150), requests: number("ORACLE_REQUESTS", 120), waves: number("ORACLE_WAVES", 5) };
     for seed in seeds() {
         let started = std::time::Instant::now();
         println!("seed {seed}");

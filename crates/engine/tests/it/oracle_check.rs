@@ -40,9 +40,8 @@ pub async fn check(history: &History, lab: &Lab, store: &Arc<dyn ObjectStore>) {
         let last = BatchNumber(walk.versions.last().unwrap().position);
         let settling = Settling::new(dataset, &accepted, last);
         let of_dataset = history.events.iter().filter(|event| event.dataset == at);
-        let judged: BTreeMap<Place, Judged<'_>> = of_dataset
-            .map(|event| (event.place.clone(), Judged { event, at: settling.at_each(&event.row) }))
-            .collect();
+        let judged: BTreeMap<Place, Judged<'_>> =
+            of_dataset.map(|event| (event.place.clone(), Judged { event, at: settling.at_each(&event.row) })).collect();
         check_versions(&walk, at, &judged);
         check_notifications(&walk, store, DATASETS[at]).await;
         check_changes(&walk, &engine, dataset).await;

@@ -36,8 +36,12 @@ const NOTES: [Known; 4] = [
     known("\"a b\"", "\"a b\"", Some("a b")),
     known("\"ü☃\\\"q\\\\\"", "\"ü☃\\\"q\\\\\"", Some("ü☃\"q\\")),
 ];
-const SIZES: [Known; 4] =
-    [NULL, known("0", "0", Some("0")), known("-7", "-7", Some("-7")), known("9007199254740993", "9007199254740993", Some("9007199254740993"))];
+const SIZES: [Known; 4] = [
+    NULL,
+    known("0", "0", Some("0")),
+    known("-7", "-7", Some("-7")),
+    known("9007199254740993", "9007199254740993", Some("9007199254740993")),
+];
 const METAS: [Known; 4] = [
     NULL,
     known("{\"a\":\"x\",\"b\":1}", "{\"a\":\"x\",\"b\":1}", Some("{a: \"x\", b: 1}")),
@@ -245,7 +249,8 @@ impl Making {
         });
         let ids = ids.collect();
         self.numbers += 1;
-        let values = COLUMNS[dataset].iter().map(|(name, values)| ((*name).to_owned(), self.dice.one_of(values).spelled.to_owned()));
+        let values =
+            COLUMNS[dataset].iter().map(|(name, values)| ((*name).to_owned(), self.dice.one_of(values).spelled.to_owned()));
         let values = values.collect();
         // Two records may have the same key.
         let key = (dataset == 0).then(|| format!("c{}", self.numbers - usize::from(self.dice.percent(5))));
@@ -389,8 +394,7 @@ fn line_of_request(request: &Request) -> String {
                         object["field"] = field.as_str().into();
                         object["id"] = id.as_str().into();
                     } else {
-                        let all: Vec<Value> =
-                            subjects.iter().map(|s| json!({ "field": s.field, "id": s.id.as_str() })).collect();
+                        let all: Vec<Value> = subjects.iter().map(|s| json!({ "field": s.field, "id": s.id.as_str() })).collect();
                         object["subjects"] = all.into();
                     }
                 }

@@ -14,6 +14,8 @@ use object_store::ObjectStore;
 
 use crate::common::{file, ingest, memory, run, settle, yaml};
 
+static NO_MARKS: std::collections::BTreeMap<String, serde_json::Value> = std::collections::BTreeMap::new();
+
 const FILES: [(&str, u64); 2] = [("a.json", 10), ("b.json", 12)];
 
 fn lab() -> (tempfile::TempDir, Lab) {
@@ -120,6 +122,8 @@ async fn what_a_former_incarnation_writes_late_is_not_looked_at_and_it_cannot_co
         key,
         adds: &recorded.data.adds,
         removes: &[],
+        marks: &NO_MARKS,
+        rewrites: None,
         ledger: LedgerRule::None,
         decides: true,
         resumed: false,
@@ -149,6 +153,8 @@ async fn files_that_are_live_already_are_not_added_again_by_a_resumed_batch() {
         key: BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST },
         adds: &recorded.data.adds,
         removes: &[],
+        marks: &NO_MARKS,
+        rewrites: None,
         ledger: LedgerRule::None,
         decides: true,
         resumed: true,

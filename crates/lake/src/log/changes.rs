@@ -16,6 +16,7 @@ use object_store::{Error as StoreError, ObjectStoreExt};
 use serde::Deserialize;
 
 use super::table::DeltaLog;
+use crate::blocking::Away;
 use crate::store::store_error;
 
 /// Up to so many files are asked for one by one; for more, the table's directory is listed.
@@ -62,6 +63,26 @@ impl DeletedRows {
     pub fn count(&self) -> u64 {
         self.0.cardinality.unsigned_abs()
     }
+
+    /// What tells it from other vectors of the same file.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        self.0.unique_id()
+    }
+
+    /// As the log spells it.
+    #[must_use]
+    pub fn as_logged(&self) -> serde_json::Value {
+        let DeletionVectorDescriptor { storage_type, path_or_inline_dv, offset, size_in_bytes, cardinality } = &self.0;
+        let mut logged = serde_json::json!({
+            "storageType": storage_type.to_string(), "pathOrInlineDv": path_or_inline_dv,
+            "sizeInBytes": size_in_bytes, "cardinality": cardinality,
+        });
+        if let Some(offset) = offset {
+            logged["offset"] = (*offset).into();
+        }
+        logged
+    }
 }
 
 /// What one version changed.
@@ -77,6 +98,8 @@ pub struct VersionChanges {
     pub removes: Vec<ChangedFile>,
     /// Files of Delta's change data feed; if there are any, they alone tell what changed.
     pub recorded: Vec<ChangedFile>,
+    /// The name of our own file that says which rows changed in the files that were replaced.
+    pub rewrites: Option<String>,
 }
 
 /// A version with its columns, and what it holds if that was asked for.
@@ -106,6 +129,13 @@ struct Line {
 struct CommitInfo {
     timestamp: Option<i64>,
     in_commit_timestamp: Option<i64>,
+    alluvium: Option<OfOurs>,
+}
+
+/// What our own commits say of themselves.
+#[derive(Deserialize)]
+struct OfOurs {
+    rewrites: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -120,10 +150,15 @@ impl DeltaLog {
     /// # Errors
     /// As [`DeltaLog::state`]; [`Kind::Unsupported`] if rows cannot be read file by file.
     pub async fn standing(&self) -> Result<Option<Standing>> {
-        if !self.exists().await? {
+        if !self.stands().await? {
             return Ok(None);
         }
-        let snapshot = Snapshot::try_new(self.reader().as_ref(), None).await.map_err(|e| self.delta_error(e))?;
+        let snapshot = self
+            .looking_again(|| async {
+                let _delta_rs_reads_on_threads_of_its_own = Away::begin();
+                Snapshot::try_new(self.reader().as_ref(), None).await.map_err(|e| self.delta_error(e))
+            })
+            .await?;
         let mapped = snapshot.metadata().configuration().get("delta.columnMapping.mode").is_some_and(|m| m != "none");
         let features: Vec<String> =
             snapshot.protocol().reader_features().iter().flat_map(|f| f.iter()).map(ToString::to_string).collect();
@@ -164,6 +199,7 @@ impl DeltaLog {
         for line in self.lines(version, &bytes)? {
             if let Some(info) = line.commit_info {
                 told_ms = info.in_commit_timestamp.or(info.timestamp).or(told_ms);
+                changes.rewrites = info.alluvium.and_then(|ours| ours.rewrites).or(changes.rewrites);
             }
             if let Some(add) = line.add {
                 written_ms = written_ms.max(add.modification_time);

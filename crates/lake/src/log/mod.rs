@@ -10,6 +10,7 @@ mod state;
 mod table;
 
 pub use changes::{ChangedFile, DeletedRows, Standing, VersionChanges};
+pub(crate) use files::mark_of;
 pub use files::{LiveFile, live_files_digest};
 pub(crate) use known::KnownStates;
 pub use publish::{Commit, LedgerRule, Published};

@@ -1,15 +1,17 @@
 //! The commit loop: a batch gets into a table's log once, whatever answers are lost and whoever else tries.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use alluvium_core::{
-    AddedFile, BatchKey, Error, Incarnation, Kind, LedgerPosition, PlannedOn, Result, TxnVersion, ledger_app_id,
+    AddedFile, BatchKey, Error, Incarnation, Kind, LedgerPosition, LedgerShape, PlannedOn, Result, TxnVersion, ledger_app_id,
+    shape_app_id,
 };
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::actions::CommitText;
+use super::files::mark_of_logged;
 use super::state::TableState;
 use super::table::{DeltaLog, entry_version};
 use crate::machine::Machine;
@@ -35,6 +37,10 @@ pub struct Commit<'a> {
     pub adds: &'a [AddedFile],
     /// Files to remove, all of which must be live.
     pub removes: &'a [String],
+    /// The deletion vectors, as the log spells them, that those of them have which have one.
+    pub marks: &'a BTreeMap<String, Value>,
+    /// The name of the file that says which rows the commit changes in the files it replaces.
+    pub rewrites: Option<&'a str>,
     /// What the table must be, and become, with respect to the ledger.
     pub ledger: LedgerRule<'a>,
     /// Whether this is the chain's deciding table, where every batch commits, so that none may be missing before this one.
@@ -51,14 +57,24 @@ pub struct Commit<'a> {
 pub enum LedgerRule<'a> {
     /// The table's rows are no ledger's business.
     None,
-    /// Rows come that were resolved at this position: the table must be at it.
-    At(LedgerPosition),
+    /// Rows come that were resolved at this position, for this declaration: the table must be at it. Where its other rows were resolved
+    /// for another declaration, the table is marked as mixed, and the next move looks at all of them.
+    At {
+        /// The position.
+        position: LedgerPosition,
+        /// The declaration.
+        shape: LedgerShape,
+        /// The declaration that whoever commits knows: rows that were resolved for another are resolved again.
+        declared: LedgerShape,
+    },
     /// The table moves. It must be at `from`, and its live files those it was planned on.
     Moves {
         /// Where it is.
         from: LedgerPosition,
         /// Where it goes.
         to: LedgerPosition,
+        /// The declaration that its rows are resolved for afterwards.
+        shape: LedgerShape,
         /// The files that were looked through.
         planned_on: &'a PlannedOn,
     },
@@ -160,7 +176,7 @@ impl DeltaLog {
                 Err(e) => return Err(e),
             };
             let target = state.version + 1;
-            let bytes = commit_bytes(commit, &adds, self.store().machine().as_ref());
+            let bytes = commit_bytes(commit, &adds, mixes(commit, &state), self.store().machine().as_ref());
             #[cfg(feature = "plants")]
             if Plant::TrustCommitError.grows() && self.store().put_trusting(&self.entry_path(target), &bytes).await.is_err() {
                 state.version = self.versions(None).await?.last().copied().unwrap_or(state.version);
@@ -173,8 +189,11 @@ impl DeltaLog {
             if put == PutNew::Created && after.base_stands && seen == [target] && after.names.len() == 1 {
                 state.version = target;
                 state.txn = Some(TxnVersion::from(commit.key).0);
-                if let LedgerRule::Moves { to, .. } = commit.ledger {
-                    state.ledger = to;
+                if let LedgerRule::Moves { to, shape, .. } = commit.ledger {
+                    (state.ledger, state.shape) = (to, Some(shape));
+                }
+                if mixes(commit, &state) {
+                    state.shape = Some(LedgerShape::MIXED);
                 }
                 self.remember(&state);
                 self.checkpoint_if_due(target).await;
@@ -257,7 +276,7 @@ impl DeltaLog {
 
     /// The files to add on top of a version; the first file to remove that is not live there, if there is one.
     async fn planned<'a>(&self, commit: &Commit<'a>, version: u64) -> Result<std::result::Result<Vec<&'a AddedFile>, String>> {
-        if let Some(missing) = self.first_not_live(commit.removes, version).await? {
+        if let Some(missing) = self.first_not_live(commit, version).await? {
             return Ok(Err(missing));
         }
         self.not_carried(commit, version).await.map(Ok)
@@ -267,19 +286,24 @@ impl DeltaLog {
     async fn keeps_to_the_ledger(&self, commit: &Commit<'_>, state: &TableState) -> Result<bool> {
         match commit.ledger {
             LedgerRule::None => Ok(true),
-            LedgerRule::At(position) => Ok(state.ledger == position),
+            LedgerRule::At { position, shape, declared } => {
+                Ok(state.ledger == position && (position.is_beginning() || shape == declared))
+            }
             LedgerRule::Moves { from, planned_on, .. } => Ok(state.ledger == from
                 && (planned_on.version == state.version
                     || planned_on.live_files == self.live_files_digest(state.version).await?)),
         }
     }
 
-    async fn first_not_live(&self, removes: &[String], version: u64) -> Result<Option<String>> {
-        if removes.is_empty() {
+    /// The first file to remove that is not live as it was, with the same rows marked as deleted.
+    async fn first_not_live(&self, commit: &Commit<'_>, version: u64) -> Result<Option<String>> {
+        if commit.removes.is_empty() {
             return Ok(None);
         }
-        let live: HashSet<String> = self.live_files(Some(version)).await?.into_iter().map(|f| f.path).collect();
-        Ok(removes.iter().find(|r| !live.contains(*r)).cloned())
+        let live: HashMap<String, Option<String>> =
+            self.live_files(Some(version)).await?.into_iter().map(|f| (f.path, f.mark)).collect();
+        let as_it_was = |path: &String| live.get(path) == Some(&commit.marks.get(path).map(mark_of_logged));
+        Ok(commit.removes.iter().find(|path| !as_it_was(path)).cloned())
     }
 
     /// The files that the commit still has to add: an add of a path that is live already means carried.
@@ -333,18 +357,28 @@ fn settled(state: &TableState, commit: &Commit<'_>, table: &str) -> Result<Optio
     }
 }
 
-fn commit_bytes(commit: &Commit<'_>, adds: &[&AddedFile], machine: &dyn Machine) -> Bytes {
+/// Whether the commit brings rows into a table whose others were resolved for another declaration.
+fn mixes(commit: &Commit<'_>, state: &TableState) -> bool {
+    matches!(commit.ledger, LedgerRule::At { position, shape, .. } if !position.is_beginning() && state.shape != Some(shape))
+        && state.shape != Some(LedgerShape::MIXED)
+}
+
+fn commit_bytes(commit: &Commit<'_>, adds: &[&AddedFile], mixes: bool, machine: &dyn Machine) -> Bytes {
     let blind_append = commit.removes.is_empty();
     let id = machine.fresh_id().to_string();
     // Never a predicate: it would hold ids of people.
     let (operation, parameters) = if blind_append { ("WRITE", json!({ "mode": "Append" })) } else { ("MERGE", json!({})) };
-    let mut text = CommitText::new(commit.now_ms, operation, parameters, blind_append, &id);
+    let mut text = CommitText::rewriting(commit.now_ms, operation, parameters, blind_append, &id, commit.rewrites);
     text.txn(commit.app_id, TxnVersion::from(commit.key).0);
-    if let LedgerRule::Moves { to, .. } = commit.ledger {
+    if let LedgerRule::Moves { to, shape, .. } = commit.ledger {
         text.txn(&ledger_app_id(commit.incarnation), to.0.cast_signed());
+        text.txn(&shape_app_id(commit.incarnation), shape.0);
+    }
+    if mixes {
+        text.txn(&shape_app_id(commit.incarnation), LedgerShape::MIXED.0);
     }
     for path in commit.removes {
-        text.remove(path, commit.now_ms);
+        text.remove(path, commit.marks.get(path), commit.now_ms);
     }
     for file in adds {
         text.add(file);

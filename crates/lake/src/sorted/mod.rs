@@ -38,7 +38,7 @@ impl SortedKey {
 }
 
 /// The longest value.
-pub const MAX_SORTED_VALUE_BYTES: usize = 1 << 20;
+pub const MAX_SORTED_VALUE_BYTES: usize = 64 << 20;
 /// A block is closed as soon as its entries have so many bytes.
 const BLOCK_BYTES: usize = 16 << 10;
 /// The longest note of the caller.

@@ -21,7 +21,7 @@ use parquet::schema::types::SchemaDescriptor;
 use tokio::sync::OnceCell;
 
 use super::guard::guarded;
-use super::source::Source;
+use super::source::{Source, WHOLE_FILE_BYTES};
 use super::thrift::is_plausible;
 use crate::log::{ChangedFile, DeltaLog};
 use crate::rows::{damaged, unreadable};
@@ -49,7 +49,12 @@ impl SpliceFile {
     /// [`Kind::NotFound`](alluvium_core::Kind::NotFound) if it is no longer kept, [`Kind::Corrupt`](alluvium_core::Kind::Corrupt) if
     /// it is no Parquet, [`Kind::Unavailable`](alluvium_core::Kind::Unavailable) if the store failed.
     pub async fn open(log: &DeltaLog, file: &ChangedFile) -> Result<Self> {
-        let source = Source::open(log, file).await?;
+        Self::open_holding(log, file, WHOLE_FILE_BYTES).await
+    }
+
+    /// The same, with files of at most `whole_file_bytes` read whole.
+    pub(super) async fn open_holding(log: &DeltaLog, file: &ChangedFile, whole_file_bytes: u64) -> Result<Self> {
+        let source = Source::open(log, file, whole_file_bytes).await?;
         let (footer_start, footer) = source.footer().await?;
         let metadata = guarded(file, async { parse(&footer).map_err(|e| unreadable(file, e)) }).await?;
         let metadata = checked(metadata, footer_start).ok_or_else(|| damaged(file).hint("its footer does not fit together"))?;
@@ -72,6 +77,12 @@ impl SpliceFile {
     #[must_use]
     pub fn deleted_rows(&self) -> &[u64] {
         &self.gone
+    }
+
+    /// The bytes read from the store so far.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.source.bytes_read()
     }
 
     /// The file as the log names it.

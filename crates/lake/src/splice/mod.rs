@@ -77,7 +77,7 @@ impl SpliceSettings {
     /// Settings for the table that `spec` declares and whose columns are `schema`, as in the log (`Standing::schema`).
     #[must_use]
     pub fn new(spec: &TableSpec, schema: &SchemaRef) -> Self {
-        let encoder = Encoder::new(spec);
+        let encoder = Encoder::new(spec, Vec::new());
         Self { spec: spec.clone(), schema: schema.clone(), encoder, target_file_bytes: spec.target_file_bytes }
     }
 }

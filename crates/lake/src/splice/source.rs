@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use alluvium_core::{Error, Kind, Result};
 use bytes::{Buf, Bytes};
@@ -18,7 +19,7 @@ use crate::log::{ChangedFile, DeltaLog};
 use crate::rows::{damaged, unreadable};
 
 /// Files up to this size are read whole: one request costs more than the bytes that are not needed.
-const WHOLE_FILE_BYTES: u64 = 4 << 20;
+pub(super) const WHOLE_FILE_BYTES: u64 = 4 << 20;
 /// So much of a larger file's end is read at once, in the hope that the footer and the page indexes are in it.
 const TAIL_BYTES: u64 = 128 << 10;
 
@@ -29,30 +30,36 @@ pub(super) struct Source {
     file: ChangedFile,
     size: u64,
     held: Fetched,
+    read: AtomicU64,
 }
 
 impl Source {
-    /// Reads the file's end, or all of a small file.
-    pub(super) async fn open(log: &DeltaLog, file: &ChangedFile) -> Result<Self> {
+    /// Reads the file's end, or all of a file of at most `whole_file_bytes`.
+    pub(super) async fn open(log: &DeltaLog, file: &ChangedFile, whole_file_bytes: u64) -> Result<Self> {
         let store = log.store().object_store();
         let unreadable = |e: object_store::Error| unreadable(file, e.into());
         let size = match file.size {
             Some(size) => size,
             None => store.head(&file.path).await.map_err(unreadable)?.size,
         };
-        let (start, bytes) = if size <= WHOLE_FILE_BYTES {
+        let (start, bytes) = if size <= whole_file_bytes {
             (0, store.get(&file.path).await.map_err(unreadable)?.bytes().await.map_err(unreadable)?)
         } else {
-            let start = size - TAIL_BYTES;
+            let start = size.saturating_sub(TAIL_BYTES.min(whole_file_bytes));
             (start, store.get_range(&file.path, start..size).await.map_err(unreadable)?)
         };
-        let size = start + bytes.len() as u64;
-        Ok(Self { store, file: file.clone(), size, held: Fetched { parts: vec![(start, bytes)], size } })
+        let (read, size) = (AtomicU64::new(bytes.len() as u64), start + bytes.len() as u64);
+        Ok(Self { store, file: file.clone(), size, held: Fetched { parts: vec![(start, bytes)], size }, read })
     }
 
     /// What the file is called in errors.
     pub(super) const fn file(&self) -> &ChangedFile {
         &self.file
+    }
+
+    /// The bytes read so far.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
     }
 
     /// The footer's bytes, and where they begin.
@@ -88,6 +95,7 @@ impl Source {
             joined
         });
         let fetched = self.store.get_ranges(&self.file.path, &ranges).await.map_err(|e| unreadable(&self.file, e.into()))?;
+        self.read.fetch_add(fetched.iter().map(|f| f.len() as u64).sum(), Ordering::Relaxed);
         let parts = ranges.iter().map(|r| r.start).zip(fetched).collect();
         Ok(Fetched { parts, size: self.size })
     }

@@ -13,10 +13,11 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::nested_struct::cast_column;
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowRowGroupWriterFactory};
+use parquet::basic::{ConvertedType, LogicalType, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type, TypePtr};
 
 use crate::widen::{Widening, widening};
 
@@ -35,11 +36,10 @@ impl Target {
         let schema: SchemaRef = Arc::new(Schema::new(vec![field.clone()]));
         let written = ArrowSchemaConverter::new().convert(&schema).ok()?;
         let same = there.num_columns() == written.num_columns()
-            && there.columns().iter().zip(written.columns()).all(|(a, b)| {
-                a.physical_type() == b.physical_type()
-                    && (a.type_length() == b.type_length() || a.physical_type() != parquet::basic::Type::FIXED_LEN_BYTE_ARRAY)
-                    && a.max_def_level() == b.max_def_level()
-                    && a.max_rep_level() == b.max_rep_level()
+            && there.columns().iter().zip(written.columns()).all(|(there, written)| {
+                there.max_def_level() == written.max_def_level()
+                    && there.max_rep_level() == written.max_rep_level()
+                    && writes_as(there, written)
             });
         if !same {
             return None;
@@ -61,6 +61,26 @@ impl Target {
     pub(super) fn writers(&self) -> Result<Vec<ArrowColumnWriter>, ParquetError> {
         self.factory.create_column_writers(0)
     }
+}
+
+/// Whether values that would become the leaf `written` in a file of their own can be written as the leaf `there`.
+fn writes_as(there: &ColumnDescriptor, written: &ColumnDescriptor) -> bool {
+    let decimal =
+        matches!(there.logical_type_ref(), Some(LogicalType::Decimal(_))) || there.converted_type() == ConvertedType::DECIMAL;
+    match there.physical_type() {
+        PhysicalType::INT32 | PhysicalType::INT64 if decimal => true,
+        PhysicalType::FIXED_LEN_BYTE_ARRAY if decimal => there.type_length() == decimal_bytes(there.type_precision()),
+        PhysicalType::FIXED_LEN_BYTE_ARRAY => {
+            written.physical_type() == there.physical_type() && written.type_length() == there.type_length()
+        }
+        other => written.physical_type() == other,
+    }
+}
+
+/// The fewest bytes that hold all numbers of so many decimal digits; 0 for more than an `i128` has.
+fn decimal_bytes(precision: i32) -> i32 {
+    let Some(largest) = u32::try_from(precision).ok().and_then(|p| 10_i128.checked_pow(p)) else { return 0 };
+    (1..=16).find(|bytes| (i128::MAX >> (128 - 8 * bytes)) >= largest - 1).unwrap_or(0)
 }
 
 /// New values, which have the table's type, in the type `to` of the file; `None` if they do not fit it unchanged.
@@ -94,4 +114,20 @@ pub(super) fn pieces(rows: Range<u64>, most: u64) -> impl Iterator<Item = Range<
         from = piece.end;
         (!piece.is_empty()).then_some(piece)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decimal_takes_the_bytes_that_parquet_says() {
+        // From the format's table of precisions: 1 byte to 2 digits, 4 to 9, 5 to 11, 8 to 18, 9 to 21, 16 to 38.
+        for (bytes, digits) in [(1, 1..=2), (4, 7..=9), (5, 10..=11), (8, 17..=18), (9, 19..=21), (16, 37..=38)] {
+            for digits in digits {
+                assert_eq!(decimal_bytes(digits), bytes, "{digits} digits");
+            }
+        }
+        assert_eq!(decimal_bytes(39), 0);
+    }
 }

@@ -8,6 +8,8 @@ use alluvium_testkit::TableReader;
 use object_store::ObjectStore;
 use object_store::path::Path;
 
+static NO_MARKS: std::collections::BTreeMap<String, serde_json::Value> = std::collections::BTreeMap::new();
+
 pub const TABLE: &str = "default/notifications";
 pub static LIFE: LazyLock<Incarnation> = LazyLock::new(|| Incarnation("i".to_owned()));
 
@@ -46,7 +48,19 @@ pub async fn publish(log: &DeltaLog, app_id: &str, batch: u64) -> alluvium_core:
 /// A batch of a table that follows.
 pub fn commit<'a>(app_id: &'a str, batch: u64, adds: &'a [AddedFile], removes: &'a [String]) -> Commit<'a> {
     let ledger = LedgerRule::None;
-    Commit { app_id, incarnation: &LIFE, key: key(batch), adds, removes, ledger, decides: false, resumed: false, now_ms: 0 }
+    Commit {
+        app_id,
+        incarnation: &LIFE,
+        key: key(batch),
+        adds,
+        removes,
+        marks: &NO_MARKS,
+        rewrites: None,
+        ledger,
+        decides: false,
+        resumed: false,
+        now_ms: 0,
+    }
 }
 
 /// How often a batch's file is live, by the log entries alone.

@@ -118,6 +118,15 @@ fn what_was_cleared_stays_cleared_and_only_what_is_later_than_the_clearing_is_se
 }
 
 #[test]
+fn the_latest_clearing_of_any_position_is_the_one_that_counts() {
+    let lines = ["1 r4 40 erase user a", "2 r2 20 erase user a"];
+    assert_eq!(told(&ledger(&lines), 2), ["user a: 40 null ip=null@r4; * same"]);
+    let together = lines.map(|line| line.replace("2 r2", "1 r2"));
+    let together: Vec<&str> = together.iter().map(String::as_str).collect();
+    assert_eq!(fates(&together), ["user a: 20 null ip=null@r2; 40 null ip=null@r4; * same"]);
+}
+
+#[test]
 fn a_second_look_back_is_needed_where_a_late_request_is_itself_undone() {
     // a was erased by d1 in batch 1. r1 (batch 2) moves it to b before d1, r0 (batch 3) to c before that: a is erased, b too since
     // batch 2 only by its own.
@@ -143,7 +152,8 @@ fn changes_tell_only_nodes_whose_fate_is_another() {
 #[test]
 fn requests_that_do_not_count_are_passed_over() {
     let datasets = Project::parse(PROJECT, &|_| None).unwrap().datasets;
-    let mut builder = LedgerBuilder::new(Arc::new(Shape::of(&datasets[0])));
+    let shape = Arc::new(Shape::of(&datasets[0]));
+    let mut builder = LedgerBuilder::new(shape.clone());
     let stored = |rest: &str| {
         let json = format!(r#"{{"format":1,"request_id":"r","org_id":"O","execution_time":"1970-01-01",{rest}}}"#);
         crate::request::Request::from_json(&json).unwrap()
@@ -155,9 +165,17 @@ fn requests_that_do_not_count_are_passed_over() {
         r#""op":"update","field":"lead","id":"a","set":{"gone":1,"user":2,"call_id":3,"at":4,"org_id":5}"#,
     ] {
         assert!(!builder.push(&stored(rest), BatchNumber(1)), "{rest}");
+        assert_eq!(shape.nodes(&stored(rest)), [], "{rest}");
     }
     let partly = stored(r#""op":"update","field":"lead","id":"a","set":{"gone":1,"note":2}"#);
     assert!(builder.push(&partly, BatchNumber(1)));
+    assert_eq!(shape.nodes(&partly), [Node::Id { field: "lead", id: "a" }]);
+    let convert = stored(r#""op":"convert","field":"lead","from":"a","to":"b""#);
+    assert_eq!(shape.nodes(&convert), ["a", "b"].map(|id| Node::Id { field: "lead", id }));
+    let subjects = r#""op":"delete","scope":"subject","subjects":[{"field":"gone","id":"a"},{"field":"user","id":"b"}]"#;
+    assert_eq!(shape.nodes(&stored(subjects)), [Node::Id { field: "user", id: "b" }]);
+    assert_eq!(shape.nodes(&stored(r#""op":"delete","scope":"record","id":"k""#)), [Node::Record("k")]);
+    assert_eq!(shape.nodes(&stored(r#""op":"delete","scope":"before","before":"2026-01-01""#)), [Node::Org]);
     assert_eq!(told(&builder.build(), 1), ["lead a: 0 same note=2@r; * same"]);
 }
 

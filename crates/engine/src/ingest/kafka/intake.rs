@@ -210,6 +210,8 @@ impl KafkaIntake {
                 Ok(Some(positions))
             }
             Some(Range::Kafka(range)) => Ok(Some(KafkaPositions::after(&range))),
+            // Requests that were handed over before there was a topic.
+            Some(Range::Files(files)) if work.dataset.is_requests() && files.is_empty() => Ok(None),
             Some(Range::Files(_)) => Err(Error::new(
                 Kind::Conflict,
                 format!(

@@ -1,6 +1,6 @@
 //! Random histories: requests of all kinds over few ids, so that chains, merges, cycles and ties come up all the time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use alluvium_core::{BatchNumber, DatasetName, Delete, Id, JsonText, Op, Request, Scope, Subject};
 use proptest::prelude::*;
@@ -63,6 +63,23 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![6 => convert, 3 => delete(), 3 => update]
 }
 
+/// Of one user's two ids, and of columns that go with the user and are set through the lead as well.
+fn op_of_a_user() -> impl Strategy<Value = Op> {
+    let id = || prop_oneof![Just("a"), Just("b")].prop_map(Id::new);
+    let convert = any::<bool>().prop_map(|back| {
+        let (from, to) = if back { ("b", "a") } else { ("a", "b") };
+        Op::Convert { field: "user".to_owned(), from: Id::new(from), to: Id::new(to) }
+    });
+    let until = prop_oneof![3 => Just(None), 1 => (-2..=LAST + 2).prop_map(Some)];
+    let delete = (id(), until).prop_map(|(id, until)| {
+        let subject = Subject { field: "user".to_owned(), id };
+        Op::Delete(Delete { scope: Scope::Subject(BTreeSet::from([subject])), until, privacy: true })
+    });
+    let field = prop_oneof![3 => Just("lead"), 1 => Just("user")].prop_map(str::to_owned);
+    let update = (field, id(), set()).prop_map(|(field, id, set)| Op::Update { field, id, set });
+    prop_oneof![convert, delete, update]
+}
+
 fn request() -> impl Strategy<Value = Request> {
     let org = prop_oneof![20 => Just("O"), 1 => Just("P")];
     let dataset = prop_oneof![10 => Just(None), 1 => Just(Some("call")), 1 => Just(Some("page"))];
@@ -75,11 +92,22 @@ fn request() -> impl Strategy<Value = Request> {
     })
 }
 
+fn request_of_a_user() -> impl Strategy<Value = Request> {
+    (time(), op_of_a_user()).prop_map(|(execution_time, op)| Request {
+        id: String::new(),
+        org: "O".to_owned(),
+        dataset: None,
+        execution_time,
+        op,
+    })
+}
+
 /// A history: requests in some order of arrival, each with its batch, none later than the one before. Ids are given so that at
 /// equal times their order is not that of arrival.
 pub(super) fn history(most: usize) -> impl Strategy<Value = Vec<Accepted>> {
-    let one = (request(), 1..=BATCHES, any::<u16>());
-    proptest::collection::vec(one, 0..=most).prop_map(|all| {
+    let of = |request: BoxedStrategy<Request>, most| proptest::collection::vec((request, 1..=BATCHES, any::<u16>()), 0..=most);
+    let requests = prop_oneof![2 => of(request().boxed(), most), 1 => of(request_of_a_user().boxed(), most / 2)];
+    requests.prop_map(|all| {
         let named = all.into_iter().enumerate().map(|(at, (mut request, batch, dice))| {
             request.id = format!("q{:03}-{at}", dice % 1000);
             Accepted { request, batch: BatchNumber(batch) }

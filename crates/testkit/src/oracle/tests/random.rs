@@ -1,6 +1,6 @@
 //! The fold equals the oracle on random histories.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use alluvium_core::{BatchNumber, Fate, Fates, Node, Op, Request, RowGroup};
 use proptest::prelude::*;
@@ -132,10 +132,10 @@ proptest! {
         let all = Fates::fold(&whole, END);
         let mut put_together = Fates::fold(&ledger(dataset, "O", &[]), END);
         let ids: Vec<String> = whole.requests().map(|r| r.order.request_id.to_owned()).collect();
-        let mut parts: Vec<(HashSet<(String, String)>, BTreeSet<usize>)> = Vec::new();
+        let mut parts = Vec::new();
         whole.components(END, &mut |nodes, places| {
-            let nodes = nodes.iter().map(|n| told(*n)).collect();
-            parts.push((nodes, places.iter().copied().collect()));
+            let nodes: HashSet<(String, String)> = nodes.iter().map(|n| told(*n)).collect();
+            parts.push((nodes, places.to_vec()));
         });
         for (nodes, places) in parts {
             let of: Vec<Accepted> =
