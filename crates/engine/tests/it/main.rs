@@ -6,6 +6,7 @@ mod common;
 mod concurrent;
 mod crash_sweep;
 mod kafka;
+mod mutate_sweep;
 mod oracle;
 mod oracle_changes;
 mod oracle_check;
