@@ -8,6 +8,7 @@ mod crash_sweep;
 mod kafka;
 mod mutate_sweep;
 mod oracle;
+mod oracle_cases;
 mod oracle_changes;
 mod oracle_check;
 mod oracle_history;
