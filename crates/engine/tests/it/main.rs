@@ -4,6 +4,7 @@
 
 mod common;
 mod concurrent;
+mod consumer_sweep;
 mod crash_sweep;
 mod kafka;
 mod oracle;
