@@ -150,6 +150,12 @@ impl Engine {
             .collect()
     }
 
+    /// What takes requests in.
+    #[must_use]
+    pub fn requests_intake(&self) -> &Dataset {
+        &self.project.requests.intake
+    }
+
     /// How an index of a dataset's data files is staged with them.
     pub(crate) fn index_of(&self, dataset: &Dataset) -> StageIndex {
         StageIndex { resolver: self.resolver.clone(), fields: dataset.indexed_fields() }

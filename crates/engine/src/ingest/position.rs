@@ -76,7 +76,7 @@ impl Engine {
 
     /// What the finished batches of the chain took, and the last file of the newest.
     async fn taken(&self, dataset: &Dataset, incarnation: &Incarnation) -> Result<(Taken, Option<String>)> {
-        let chain = self.chain(incarnation, Job::Ingest, dataset, Shard::WHOLE);
+        let chain = self.chain(incarnation, dataset.intake_job(), dataset, Shard::WHOLE);
         let mut looks = 0;
         loop {
             looks += 1;
