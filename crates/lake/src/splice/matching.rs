@@ -28,8 +28,21 @@ use super::source::Fetched;
 use crate::rows::{damaged, unreadable};
 use crate::stage::partition_value;
 
-/// Rows decoded at a time.
+/// Rows decoded at a time, unless they are long.
 pub(super) const BATCH_ROWS: usize = 8192;
+/// About the most bytes of a column, or of all columns that are decoded together, at a time.
+const BATCH_BYTES: u64 = 16 << 20;
+
+/// How many rows are decoded at a time where each takes about `row_bytes`.
+pub(super) fn batch_rows(row_bytes: u64) -> usize {
+    usize::try_from(BATCH_BYTES / row_bytes.max(1)).unwrap_or(BATCH_ROWS).clamp(1, BATCH_ROWS)
+}
+
+/// About the bytes that a row takes in some chunks of a row group once they are decoded.
+pub(super) fn row_bytes<'a>(chunks: impl Iterator<Item = &'a ColumnChunkMetaData>, rows: u64) -> u64 {
+    let bytes = chunks.map(|c| c.uncompressed_size().max(c.unencoded_byte_array_data_bytes().unwrap_or(0)).unsigned_abs());
+    bytes.sum::<u64>() / rows.max(1)
+}
 
 /// Values that are looked for, in canonical text: a string as it is, a whole number in decimal, other types as Delta spells
 /// partition values.
@@ -183,7 +196,8 @@ impl SpliceFile {
             {
                 continue;
             }
-            self.decode(group, root, rows.start, fetched, wanted, &mut found)?;
+            let row_bytes = of_chunk.value_bytes.max(row_bytes(std::iter::once(chunk(&group)), rows.end - rows.start));
+            self.decode(group, root, rows.start, (fetched, batch_rows(row_bytes)), wanted, &mut found)?;
         }
         Ok(found)
     }
@@ -194,7 +208,7 @@ impl SpliceFile {
         group: usize,
         root: usize,
         first: u64,
-        fetched: Fetched,
+        (fetched, batch_rows): (Fetched, usize),
         wanted: &dyn Wanted,
         found: &mut Vec<u64>,
     ) -> Result<()> {
@@ -202,7 +216,7 @@ impl SpliceFile {
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched, self.native()?.clone())
             .with_row_groups(vec![group])
             .with_projection(ProjectionMask::roots(self.schema(), [root]))
-            .with_batch_size(BATCH_ROWS)
+            .with_batch_size(batch_rows)
             .build()
             .map_err(unreadable)?;
         let mut first = first;

@@ -17,6 +17,10 @@ const ANY_PAGE_BYTES: i64 = 1 << 20;
 pub(super) struct Pages {
     /// Bytes of the dictionary page, header included; 0 without one.
     pub(super) dictionary_bytes: usize,
+    /// Values in the dictionary.
+    pub(super) dictionary_values: i64,
+    /// The bytes that a value of the dictionary takes on average.
+    pub(super) value_bytes: u64,
     /// Whether the values of all data pages are in the dictionary.
     pub(super) all_in_dictionary: bool,
 }
@@ -40,7 +44,7 @@ const DATA_V2: i32 = 3;
 
 /// The pages of a chunk, whose bytes are `bytes`; `None` if they are not what the footer says.
 pub(super) fn pages(bytes: &[u8], chunk: &ColumnChunkMetaData) -> Option<Pages> {
-    let mut found = Pages { dictionary_bytes: 0, all_in_dictionary: true };
+    let mut found = Pages { dictionary_bytes: 0, dictionary_values: 0, value_bytes: 0, all_in_dictionary: true };
     let (mut at, mut values) = (0_usize, 0_i64);
     while at < bytes.len() {
         let (head, header_bytes) = head(&bytes[at..])?;
@@ -57,6 +61,8 @@ pub(super) fn pages(bytes: &[u8], chunk: &ColumnChunkMetaData) -> Option<Pages> 
                     return None;
                 }
                 found.dictionary_bytes = header_bytes + compressed;
+                found.dictionary_values = i64::from(head.values?);
+                found.value_bytes = u64::from(head.uncompressed?.unsigned_abs()) / u64::from(head.values?.unsigned_abs()).max(1);
             }
             DATA | DATA_V2 => {
                 values += i64::from(head.values?);

@@ -107,7 +107,7 @@ fn make() -> impl Strategy<Value = (Compression, WriterVersion)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
 
     #[test]
     fn a_file_with_flipped_bits_is_read_or_an_error(
