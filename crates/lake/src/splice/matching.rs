@@ -23,7 +23,7 @@ use parquet::schema::types::ColumnDescriptor;
 
 use super::file::{SpliceFile, chunk_range, leaves_of_roots, root_index};
 use super::guard::guarded;
-use super::pages::pages;
+use super::pages::{dictionary_bytes, readable};
 use super::source::Fetched;
 use crate::rows::{damaged, unreadable};
 use crate::stage::partition_value;
@@ -186,7 +186,7 @@ impl SpliceFile {
             let fetched = self.source.fetch(std::slice::from_ref(&range)).await?;
             let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
             let bytes = fetched.get_bytes(range.start, length).map_err(|e| unreadable(self.file(), e))?;
-            let Some(of_chunk) = pages(&bytes, chunk(&group)) else {
+            let Some(of_chunk) = readable(&bytes, chunk(&group)) else {
                 return Err(damaged(self.file()).hint("a column does not have the pages that the footer says"));
             };
             if let Some(plain) = plain
@@ -265,7 +265,7 @@ fn dictionary_alone(chunk: &ColumnChunkMetaData) -> Option<std::ops::Range<u64>>
 
 /// Whether the dictionary that `bytes` begin with has none of what is wanted. What cannot be told by it is left to decoding.
 fn dictionary_misses(fetched: &Fetched, bytes: &Bytes, chunk: &ColumnChunkMetaData, plain: Plain, wanted: &dyn Wanted) -> bool {
-    if super::pages::dictionary_bytes(bytes, chunk).is_none() {
+    if dictionary_bytes(bytes, chunk).is_none() {
         return false;
     }
     let Ok(mut reader) = SerializedPageReader::new(std::sync::Arc::new(fetched.clone()), chunk, 0, None) else { return false };

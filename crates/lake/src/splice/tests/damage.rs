@@ -10,7 +10,7 @@ use parquet::file::properties::{WriterProperties, WriterVersion};
 use proptest::prelude::*;
 
 use super::super::{ColumnEdit, Edits};
-use super::support::{Dice, open, parquet, rows, settings, spec, values};
+use super::support::{Dice, footer, open, parquet, rows, settings, spec, values};
 use crate::schema::arrow_schema;
 
 /// Far more than any of these files takes, and far less than one that never ends.
@@ -89,6 +89,28 @@ fn a_file_cut_anywhere_is_an_error() {
         // The end without the beginning: the footer is whole, what it speaks of is not there.
         if cut > 0 {
             exercise(&bytes.slice(cut..)).expect_err("its beginning is not there");
+        }
+    }
+}
+
+#[test]
+fn the_header_of_a_page_with_any_bit_flipped_is_read_or_an_error() {
+    let schema = arrow_schema(&spec());
+    for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+        let bytes = source(&schema, Compression::SNAPPY, version);
+        let metadata = footer(&bytes);
+        // A column of text and one of lists, whose levels a reader counts through page by page.
+        for leaf in ["id", "tags.list.element"] {
+            let group = metadata.row_group(0).columns();
+            let chunk = group.iter().find(|c| c.column_path().string() == leaf).unwrap();
+            let start = usize::try_from(chunk.data_page_offset()).unwrap();
+            for at in start..start + 24 {
+                for bit in 0..8 {
+                    let mut bytes = bytes.to_vec();
+                    bytes[at] ^= 1 << bit;
+                    let _ = exercise(&bytes.into());
+                }
+            }
         }
     }
 }
