@@ -175,8 +175,9 @@ impl DatasetLedger {
 
     /// Whether a request came after a delete, by then applied, that executes later and had removed what it would have changed.
     pub(crate) async fn is_late(&self, request: &Request) -> Result<bool> {
-        let nodes: Vec<(String, OwnedNode)> =
-            nodes_of(request).into_iter().map(|node| (request.org.clone(), OwnedNode::of(node))).collect();
+        // A delete of what is older, or of the organisation, removes whatever else the request is about.
+        let nodes = nodes_of(request).into_iter().map(OwnedNode::of).chain([OwnedNode::Org]);
+        let nodes: Vec<(String, OwnedNode)> = nodes.map(|node| (request.org.clone(), node)).collect();
         let around = self.around(&nodes).await?;
         let Some(ledger) = around.get(&request.org) else { return Ok(false) };
         let late = ledger.late(self.fates.to());

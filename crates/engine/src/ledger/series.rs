@@ -11,6 +11,8 @@ use object_store::path::Path;
 
 /// Files are merged when there are so many.
 const MERGE_FROM: usize = 8;
+/// Files that another process merges meanwhile are looked for again so often, at most.
+const MAX_LOOKS: u32 = 8;
 
 /// The files of one kind that tell of the batches up to [`Series::to`].
 #[derive(Debug, Clone)]
@@ -33,8 +35,24 @@ impl Series {
         Ok(series)
     }
 
+    /// The same files, or those they were merged into meanwhile.
+    pub(crate) async fn opened_again(&self, up_to: BatchNumber) -> Result<Self> {
+        Self::open(&self.store, self.directory.clone(), up_to).await
+    }
+
     /// Opens what came since.
     pub(crate) async fn extend(&mut self, up_to: BatchNumber) -> Result<()> {
+        for _ in 0..MAX_LOOKS {
+            if self.extend_once(up_to).await? {
+                return Ok(());
+            }
+        }
+        Err(Error::new(Kind::Unavailable, format!("files of {} were listed and are gone, {MAX_LOOKS} times", self.directory))
+            .hint("other processes may be merging them: run again"))
+    }
+
+    /// `false` if a file that was listed is gone: it was merged into another.
+    async fn extend_once(&mut self, up_to: BatchNumber) -> Result<bool> {
         let found = self.store.list(&Path::from(self.directory.as_str()), None).await?;
         let mut spans: Vec<BatchSpan> = found.iter().filter_map(|f| parse_span_file(f.path.filename()?)).collect();
         spans.retain(|span| span.to <= up_to);
@@ -51,15 +69,11 @@ impl Series {
             }
             match SortedFile::open(&self.store, &self.path(span)).await? {
                 Some(file) => files.push((span, file)),
-                // Merged into another meanwhile.
-                None => {
-                    return Err(Error::new(Kind::Unavailable, format!("{} was listed and is gone", self.path(span)))
-                        .hint("another process may just have merged it: run again"));
-                }
+                None => return Ok(false),
             }
         }
         self.files = files;
-        Ok(())
+        Ok(true)
     }
 
     /// The last batch that the files tell of.

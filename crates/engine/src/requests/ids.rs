@@ -11,11 +11,14 @@ use crate::ledger::Series;
 
 /// The batches that are made into one file at a time, at most: each has a bounded number of requests.
 const BATCHES_AT_ONCE: u64 = 16;
+/// Files that another process merges meanwhile are looked for again so often, at most.
+const MAX_LOOKS: u32 = 8;
 
 /// The ids of the requests that the batches up to one have accepted.
 #[derive(Debug)]
 pub(crate) struct RequestIds {
     series: Series,
+    finished: BatchNumber,
 }
 
 /// What is known of an id.
@@ -53,14 +56,24 @@ impl RequestIds {
             for (key, value) in &entries {
                 writer.push(*key, value)?;
             }
-            let _size = writer.finish("").await?;
+            match writer.finish("").await {
+                // Another process was quicker with the same.
+                Err(e) if e.kind() == Kind::Conflict => {}
+                written => {
+                    let _size = written?;
+                }
+            }
             series.extend(finished).await?;
             if series.to() < to {
                 return Err(Error::new(Kind::Unavailable, "an index of requests was written and is not there").hint("run again"));
             }
         }
-        series.merge_small(MergeMode::KeepAll, finished).await?;
-        Ok(Self { series })
+        match series.merge_small(MergeMode::KeepAll, finished).await {
+            // Another process merges them.
+            Err(e) if e.kind() == Kind::NotFound => series = series.opened_again(finished).await?,
+            merged => merged?,
+        }
+        Ok(Self { series, finished })
     }
 
     /// What is known of these ids' keys.
@@ -68,9 +81,21 @@ impl RequestIds {
         keys.retain(|key| self.series.may_contain(key));
         keys.sort_unstable();
         keys.dedup();
+        let mut found = Self::known_in(&self.series, &keys).await;
+        for _ in 1..MAX_LOOKS {
+            // A file is gone once another process has merged it into another.
+            if !found.as_ref().is_err_and(|e| e.kind() == Kind::NotFound) {
+                break;
+            }
+            found = Self::known_in(&self.series.opened_again(self.finished).await?, &keys).await;
+        }
+        found
+    }
+
+    async fn known_in(series: &Series, keys: &[SortedKey]) -> Result<HashMap<SortedKey, KnownRequest>> {
         let mut known = HashMap::new();
-        self.series
-            .get_all(&keys, |at, value| {
+        series
+            .get_all(keys, |at, value| {
                 known.insert(keys[at], decode(value)?);
                 Ok(())
             })

@@ -13,6 +13,8 @@ pub struct AtPosition {
     pub row: Option<OracleRow>,
     /// The ids of the requests up to the position that match it on its way, as [`super::matched`] has them.
     pub matched: Vec<String>,
+    /// Whether it is what the requests up to the position make of it, nothing final: what was erased or cleared before makes no difference.
+    pub as_requested: bool,
 }
 
 /// All accepted requests, ordered once.
@@ -60,8 +62,10 @@ impl<'a> Settling<'a> {
                     last.clone_from(by);
                 }
             }
+            let requested = way.row.clone();
             clear_again(self.dataset, &cleared, &mut way);
-            all.push(AtPosition { row: (!erased).then_some(way.row), matched });
+            let as_requested = way.erased == erased && (erased || way.row == requested);
+            all.push(AtPosition { row: (!erased).then_some(way.row), matched, as_requested });
         }
         all
     }
