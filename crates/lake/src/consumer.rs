@@ -6,6 +6,7 @@
 //! position moves it only if that was itself.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use alluvium_core::{DatasetName, Error, Incarnation, Kind, NextVersion, ReadKind, ReaderId, Resolver, Result, Token};
 use bytes::Bytes;
@@ -21,6 +22,9 @@ pub const CONSUMER_FORMAT: u32 = 1;
 const RECORDS_KEPT: u64 = 8;
 /// A record is given up, loudly, after losing this many races.
 const MAX_TRIES: u32 = 100;
+/// A consumer that should be there is looked for so often, this long apart: a store may list late.
+const MAX_LOOKS: u32 = 4;
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A consumer's record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,6 +190,17 @@ impl ConsumerStore {
         Ok(self.newest(name, dataset).await?.filter(|c| self.is_live(c)))
     }
 
+    /// The same of one that should be there.
+    async fn expected(&self, name: &str, dataset: &DatasetName) -> Result<Option<Consumer>> {
+        for _ in 1..MAX_LOOKS {
+            if let Some(consumer) = self.find(name, dataset).await? {
+                return Ok(Some(consumer));
+            }
+            self.store.machine().sleep(LOOK_INTERVAL).await;
+        }
+        self.find(name, dataset).await
+    }
+
     /// The consumer of that name and dataset, which stands at the beginning if it is new. From its return on vacuum heeds it, but
     /// what was deleted before is told by the floor alone: read that after this.
     ///
@@ -226,7 +241,7 @@ impl ConsumerStore {
     /// As [`ConsumerStore::register`].
     pub async fn begin(&self, name: &str, dataset: &DatasetName, kind: ReadKind, now_ms: i64) -> Result<Begun> {
         for _ in 0..MAX_TRIES {
-            let Some(mut consumer) = self.find(name, dataset).await? else { return Ok(Begun::Unknown) };
+            let Some(mut consumer) = self.expected(name, dataset).await? else { return Ok(Begun::Unknown) };
             if consumer.reached(kind).begun {
                 return Ok(Begun::Before);
             }
@@ -251,7 +266,7 @@ impl ConsumerStore {
         let text = token.to_string();
         let read_from = token.read_from.filter(|r| r.is_of(name));
         for _ in 0..MAX_TRIES {
-            let Some(mut consumer) = self.find(name, dataset).await? else { return Ok(Advanced::Unknown) };
+            let Some(mut consumer) = self.expected(name, dataset).await? else { return Ok(Advanced::Unknown) };
             let reached = consumer.reached(token.kind);
             if reached.token.as_deref() == Some(&text) {
                 return Ok(Advanced::AlreadyThere(consumer));

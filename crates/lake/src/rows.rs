@@ -26,6 +26,7 @@ use parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
+use crate::blocking::blocking;
 use crate::log::{ChangedFile, DeletedRows, DeltaLog};
 use crate::widen::{Widening, widening};
 
@@ -108,16 +109,15 @@ impl DeltaLog {
     /// The positions that a deletion vector holds, ascending.
     async fn positions(&self, deleted: &DeletedRows) -> Result<Vec<u64>> {
         let (engine, url, vector) = (self.engine(), self.url(), deleted.0.clone());
-        tokio::task::spawn_blocking(move || vector.row_indexes(engine.storage_handler(), &url))
-            .await
-            .map_err(|e| Error::new(Kind::Internal, "reading a deletion vector").source(e))?
-            .map_err(|e| match self.kernel_error(e) {
+        blocking("reading a deletion vector", move || Ok(vector.row_indexes(engine.storage_handler(), &url))).await?.map_err(
+            |e| match self.kernel_error(e) {
                 e if e.kind() == Kind::Corrupt => {
                     Error::new(Kind::NotFound, format!("table {}: a deletion vector is no longer kept, or damaged", self.root()))
                         .source(e)
                 }
                 e => e,
-            })
+            },
+        )
     }
 }
 

@@ -16,6 +16,7 @@ use object_store::{Error as StoreError, ObjectStoreExt};
 use serde::Deserialize;
 
 use super::table::DeltaLog;
+use crate::blocking::Away;
 use crate::store::store_error;
 
 /// Up to so many files are asked for one by one; for more, the table's directory is listed.
@@ -111,10 +112,15 @@ impl DeltaLog {
     /// # Errors
     /// As [`DeltaLog::state`]; [`Kind::Unsupported`] if rows cannot be read file by file.
     pub async fn standing(&self) -> Result<Option<Standing>> {
-        if !self.exists().await? {
+        if !self.stands().await? {
             return Ok(None);
         }
-        let snapshot = Snapshot::try_new(self.reader().as_ref(), None).await.map_err(|e| self.delta_error(e))?;
+        let snapshot = self
+            .looking_again(|| async {
+                let _delta_rs_reads_on_threads_of_its_own = Away::begin();
+                Snapshot::try_new(self.reader().as_ref(), None).await.map_err(|e| self.delta_error(e))
+            })
+            .await?;
         let mapped = snapshot.metadata().configuration().get("delta.columnMapping.mode").is_some_and(|m| m != "none");
         let features: Vec<String> =
             snapshot.protocol().reader_features().iter().flat_map(|f| f.iter()).map(ToString::to_string).collect();

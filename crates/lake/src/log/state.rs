@@ -171,6 +171,21 @@ impl DeltaLog {
         }
     }
 
+    /// Whether there is a table, of one that should be there: one that a listing does not show is looked for again, as a store may list
+    /// late.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed.
+    pub async fn stands(&self) -> Result<bool> {
+        let gone = || Error::new(Kind::NotFound, format!("there is no table at {}", self.root()));
+        let look = || async { if self.exists().await? { Ok(()) } else { Err(gone()) } };
+        match self.looking_again(look).await {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == Kind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
     async fn state_now(&self, app_id: &str) -> Result<Option<TableState>> {
         self.forget(app_id);
         let (engine, url, app) = (self.for_one_look().engine(), self.url(), app_id.to_owned());

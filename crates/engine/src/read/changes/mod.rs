@@ -39,6 +39,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const LOOKS_A_LIFE: u64 = 20;
 /// A wait that only a stop ends.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
+/// What seems to be no longer kept is looked for so often, this long apart, before a reader is told to start over: a store may list
+/// late.
+const MAX_LOOKS: u32 = 4;
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Files looked for at a time, before anything is read.
 const FILES_A_LOOK: usize = 4096;
 
@@ -79,6 +83,8 @@ struct Reader {
     record: u64,
     /// Whether somebody, this reader too, was given something under this name since it was at the beginning.
     begun: bool,
+    /// This reader began it, and has been given nothing yet.
+    fresh: bool,
     store: ConsumerStore,
 }
 
@@ -158,7 +164,12 @@ impl Engine {
                     .unwrap_or_else(|| ReadFrom::new(name, there.number, self.fresh_reader()));
                 let (begun, at) = (reached.begun, reached.next);
                 let acknowledged = reached.acknowledged();
-                (Some(Reader { name: name.to_owned(), record: there.number, begun, store }), Some(read_from), acknowledged, at)
+                (
+                    Some(Reader { name: name.to_owned(), record: there.number, begun, fresh: false, store }),
+                    Some(read_from),
+                    acknowledged,
+                    at,
+                )
             }
             _ => (None, went_on, None, NextVersion(0)),
         };
@@ -217,6 +228,24 @@ impl ChangesReader<'_> {
     /// [`Kind::NotFound`] if something of it is no longer kept, or the consumer was removed meanwhile, [`Kind::Unsupported`] for tables and commits that changes cannot be
     /// read of, [`Kind::Corrupt`] and [`Kind::Unavailable`] as for any read. Nothing was given then.
     pub async fn read(&mut self) -> Result<Changes> {
+        let mut looks = 1;
+        let read = loop {
+            match self.read_now().await {
+                // Or a cleanup came between what was found and what was read of it.
+                Err(e) if matches!(e.kind(), Kind::NotFound | Kind::Corrupt) && looks < MAX_LOOKS => {
+                    looks += 1;
+                    self.engine.store.machine().sleep(LOOK_AGAIN).await;
+                }
+                read => break read,
+            }
+        };
+        if let (Ok(_), Some(reader)) = (&read, &mut self.consumer) {
+            reader.fresh = false;
+        }
+        read
+    }
+
+    async fn read_now(&mut self) -> Result<Changes> {
         let standing = self.log.standing().await?;
         // After the listing: what was found is of this life, or of none.
         self.check_life().await?;
@@ -272,12 +301,15 @@ impl ChangesReader<'_> {
     async fn begin(&mut self) -> Result<bool> {
         let Some(reader) = self.consumer.as_mut() else { return Ok(true) };
         if reader.begun {
-            return Ok(false);
+            return Ok(reader.fresh);
         }
         let begun = reader.store.begin(&reader.name, &self.dataset, self.kind, self.engine.clock.now_ms()).await?;
         reader.begun = true;
         match begun {
-            Begun::Now => Ok(true),
+            Begun::Now => {
+                reader.fresh = true;
+                Ok(true)
+            }
             Begun::Before => Ok(false),
             Begun::Unknown => Err(no_consumer(&reader.name)),
         }
