@@ -163,6 +163,18 @@ impl Engine {
         open_namespace(&self.store, &self.resolver).await
     }
 
+    /// Refuses to go on in a namespace that is being deleted, or is another one by now. Whoever publishes a batch asks this once its record
+    /// stands, and who deletes a namespace looks for such records once it is marked: one of the two sees the other.
+    pub(crate) async fn check_life(&self, incarnation: &Incarnation) -> Result<()> {
+        let why = match self.existing_incarnation().await {
+            Ok(Some(now)) if now == *incarnation => return Ok(()),
+            Ok(_) => format!("namespace {} was deleted while a batch was under way", self.resolver.namespace()),
+            Err(e) if e.kind() == Kind::Conflict => e.message().to_owned(),
+            Err(e) => return Err(e),
+        };
+        Err(Error::new(Kind::Fenced, why).hint("to take the same in again, run again once it is gone"))
+    }
+
     /// The log of a table of the namespace.
     pub(crate) fn log(&self, table: &TableName) -> DeltaLog {
         DeltaLog::new(&self.store, object_store::path::Path::from(self.resolver.table(table)))

@@ -33,7 +33,8 @@ pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
 pub use log::{ChangedFile, Commit, DeletedRows, DeltaLog, LiveFile, Published, Standing, TableState, VersionChanges};
 pub use machine::{Machine, ThisMachine};
 pub use namespace::{
-    NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace, open_or_create_namespace,
+    NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, mark_for_deletion, namespace_owns, open_namespace,
+    open_or_create_namespace, unmark_for_deletion,
 };
 #[cfg(feature = "plants")]
 pub use plant::{Plant, plant};

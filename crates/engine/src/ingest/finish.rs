@@ -52,9 +52,11 @@ impl Finishing<'_> {
 
     async fn carry(&self, record: &BatchRecord) -> Result<Finished> {
         let RecordBody::Intent(recorded) = &record.body else { return Ok(Finished::Amend("it was voided".to_owned())) };
+        self.engine.check_life(self.incarnation).await?;
         let app = app_id(self.chain.chain());
         let spec = TableSpec::data(self.dataset);
         let log = self.engine.log_of(&spec);
+        log.ensure(&spec, self.incarnation, &app, self.engine.clock.now_ms()).await?;
         let commit = Commit {
             app_id: &app,
             incarnation: self.incarnation,

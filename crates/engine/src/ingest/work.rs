@@ -170,13 +170,14 @@ impl<'a> ChainWork<'a> {
         }
     }
 
-    /// Makes the table, or lets it follow the declaration, once a run.
+    /// Lets the table follow the declaration, once a run. One that is not there yet is made when a batch's record stands: what is put
+    /// into a namespace that is gone would be in the way of the next.
     pub(super) async fn prepare(&mut self, listing: &ChainListing) -> Result<()> {
         if self.prepared {
             return Ok(());
         }
         let spec = TableSpec::data(self.dataset);
-        if listing.newest_done().is_some() && !self.engine.log_of(&spec).exists().await? {
+        if listing.newest_done().is_some() && !self.engine.log_of(&spec).stands().await? {
             return Err(Error::new(
                 Kind::Corrupt,
                 format!("dataset {}: its table is gone, though batches of it were finished", self.dataset.name),
@@ -184,7 +185,10 @@ impl<'a> ChainWork<'a> {
             .hint("restore the table's directory from a backup; to begin anew, delete the namespace or use a new dataset name"));
         }
         let app = app_id(self.chain.chain());
-        self.engine.log_of(&spec).ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        let log = self.engine.log_of(&spec);
+        if log.exists().await? {
+            log.ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        }
         self.prepared = true;
         Ok(())
     }

@@ -6,6 +6,7 @@ mod common;
 mod concurrent;
 mod crash_sweep;
 mod kafka;
+mod lives;
 mod pitfalls;
 mod races;
 mod replay;
