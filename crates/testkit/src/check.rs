@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::TryStreamExt;
-use object_store::ObjectStore;
 use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 
 use crate::table::{Fault, Row, TableReader};
 
@@ -178,9 +178,13 @@ impl DatasetCheck {
         Ok(told)
     }
 
-    /// The newest record of each chain of the dataset has its mark.
+    /// The newest record of each chain of the dataset has its mark. Chains of former lives of the namespace are nobody's.
     async fn chain_is_finished(&self) -> Result<(), Fault> {
-        let directory = Path::from(format!("{}/_alluvium/chains", self.namespace));
+        let file = Path::from(format!("{}/_alluvium/namespace.json", self.namespace));
+        let file = self.store.get(&file).await.map_err(|e| e.to_string())?.bytes().await.map_err(|e| e.to_string())?;
+        let file: serde_json::Value = serde_json::from_slice(&file).map_err(|e| e.to_string())?;
+        let life = file["incarnation"].as_str().ok_or("a namespace's file without incarnation")?;
+        let directory = Path::from(format!("{}/_alluvium/chains/{life}", self.namespace));
         let found: Vec<_> = self.store.list(Some(&directory)).try_collect().await.map_err(|e| e.to_string())?;
         let ours = format!("/ingest/{}/", self.dataset);
         let of_chain = |path: &&str| path.contains(&ours) && path.ends_with(".json");

@@ -15,6 +15,7 @@ mod hunt;
 mod input;
 mod machine;
 mod plan;
+mod readers;
 mod rest;
 mod run;
 mod scratch;

@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use alluvium_core::ReadKind;
+
 use super::cluster::TOPIC;
 use super::dice::Dice;
 use super::fate::Weather;
 use super::input::SourceFile;
+use super::readers::Reading;
 use super::topic::TopicPlan;
 
 /// What a process does.
@@ -25,6 +28,10 @@ pub(super) enum Role {
     Replay,
     /// Removes unreferenced files, by the four steps.
     Vacuum,
+    /// Reads changes under a name.
+    Reads(Reading),
+    /// Deletes the namespace, which the next to take something in makes again.
+    Deletes,
     /// Another program: writes checkpoints and cleans up logs below them.
     Cleanup,
 }
@@ -71,7 +78,7 @@ pub(super) struct Without {
 impl Plan {
     pub(super) fn of(seed: u64) -> Self {
         let mut dice = Dice::of(seed, &"plan");
-        let weather = Weather::of(&mut dice);
+        let mut weather = Weather::of(&mut dice);
         // Now and then a world of many small batches, in which records are folded and checkpoints come due.
         let long = dice.thousandths(15);
         let files = if long { dice.between(20, 30) } else { dice.between(1, 5) };
@@ -126,8 +133,31 @@ impl Plan {
                 processes.iter_mut().for_each(|process| process.accepts_loss = dice.thousandths(300));
             }
         }
+        let mut dice_of_readers = Dice::of(seed, &"readers");
+        if dice_of_readers.thousandths(300) {
+            for _ in 0..dice_of_readers.between(1, 3) {
+                let consumer = dice_of_readers.one_of(&["reports", "reports", "audit"]);
+                let kind = dice_of_readers.one_of(&[ReadKind::Rows, ReadKind::Partitions]);
+                processes.push(ProcessPlan::roll(&mut dice_of_readers, Role::Reads(Reading { consumer, kind })));
+            }
+        }
+        let mut after = None;
+        let mut dice_of_ends = Dice::of(seed, &"ends");
+        let loses = topic.as_ref().is_some_and(TopicPlan::loses);
+        if !loses && dice_of_ends.thousandths(150) {
+            // What the former life of the namespace took away is not there for the next.
+            after = Some("keep");
+            // No program can fence a put that a store carries out long after it failed.
+            weather = weather.prompt();
+            processes.retain(|p| matches!(p.role, Role::UntilIdle | Role::Once | Role::Follow { .. }));
+            for _ in 0..dice_of_ends.between(1, 2) {
+                let role = dice_of_ends.one_of(&[Role::UntilIdle, Role::UntilIdle, Role::Once]);
+                processes.push(ProcessPlan::roll(&mut dice_of_ends, role));
+            }
+            processes.push(ProcessPlan::roll(&mut dice_of_ends, Role::Deletes));
+        }
         let max_rows = if long { 1 } else { dice.between(1, 8) };
-        let after = dice.one_of(&["keep", "keep", "delete", "move:./taken"]);
+        let after = after.unwrap_or_else(|| dice.one_of(&["keep", "keep", "delete", "move:./taken"]));
         let shared_leases = dice.thousandths(400);
         Self { seed, weather, files, anew, processes, max_rows, after, topic, shared_leases }
     }
@@ -152,6 +182,21 @@ impl Plan {
     /// When the topic made anew is there.
     fn anew_ms(&self) -> Option<u64> {
         self.topic.as_ref()?.anew.map(|a| a.at_ms + a.missing_ms)
+    }
+
+    /// Who reads what under a name, each once.
+    pub(super) fn readings(&self) -> BTreeSet<Reading> {
+        self.processes.iter().filter_map(|p| if let Role::Reads(reading) = p.role { Some(reading) } else { None }).collect()
+    }
+
+    /// Whether the namespace may be deleted.
+    pub(super) fn deletes(&self) -> bool {
+        self.processes.iter().any(|p| p.role == Role::Deletes)
+    }
+
+    /// Whether somebody cleans up logs without asking who reads them.
+    pub(super) fn cleans_up(&self) -> bool {
+        self.processes.iter().any(|p| p.role == Role::Cleanup)
     }
 
     pub(super) fn replays(&self, without: &Without) -> bool {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use alluvium_core::{Error, LossKind};
 use alluvium_engine::{RunSummary, SourcePosition, Stop};
 use object_store::memory::InMemory;
+use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::actors;
@@ -35,6 +36,7 @@ impl Stage {
     /// After all processes have ended: what is left is taken in without faults, then everything must hold, and go on holding
     /// when what was late has landed.
     pub(super) async fn settled(&self) -> Result<(), String> {
+        self.deletion_ends().await?;
         let replays = self.plan.replays(&self.without);
         let first = self.settle(replays, false).await?;
         if self.plan.topic.as_ref().is_some_and(TopicPlan::loses) {
@@ -46,6 +48,7 @@ impl Stage {
                 return Err("settling: a loss is refused that was accepted".to_owned());
             }
         }
+        self.readers_catch_up().await?;
         self.check(replays, false).await?;
         self.world.wait(None, AFTERMATH, 0).await;
         self.all_expires();
@@ -54,6 +57,21 @@ impl Stage {
             return Err("something was left to do after everything was done".to_owned());
         }
         self.check(replays, false).await
+    }
+
+    /// A deletion that was interrupted is finished.
+    async fn deletion_ends(&self) -> Result<(), String> {
+        let mark = Path::from("default/_alluvium/deleting.json");
+        if self.world.inner().bucket.get(&mark).is_none() {
+            return Ok(());
+        }
+        let process = self.plan.processes.len();
+        let (life, _never_dies) = self.world.begin_life(process, false);
+        let (store, machine) = self.store(process, life, false);
+        let engine = self.engine(store, machine, Stop::default(), false);
+        engine.delete_namespace().await.map_err(|e| format!("finishing a deletion: {}", e.chain_text()))?;
+        self.world.end_life(process);
+        Ok(())
     }
 
     /// What was taken in may expire; offsets without a record behind it are not known to have been passed.
@@ -103,6 +121,38 @@ impl Stage {
         let summary = ingest(&engine, role, accept_loss).await.map_err(|e| format!("settling: {}", e.chain_text()))?;
         self.world.end_life(process);
         Ok(summary)
+    }
+
+    /// Every name under which somebody read comes to the end.
+    async fn readers_catch_up(&self) -> Result<(), String> {
+        for reading in self.plan.readings() {
+            let process = self.plan.processes.len();
+            let (life, _never_dies) = self.world.begin_life(process, false);
+            let (store, machine) = self.store(process, life, false);
+            let engine = self.engine(store, machine, Stop::default(), false);
+            let read = self.deliveries.catches_up(&engine, reading, self.plan.cleans_up()).await;
+            read.map_err(|e| format!("{reading:?} at the end: {}", e.chain_text()))?;
+            self.world.end_life(process);
+        }
+        Ok(())
+    }
+
+    /// What was given to readers, in all versions of the tables they read.
+    async fn check_readers(&self, whole: &Arc<dyn ObjectStore>) -> Result<(), String> {
+        for reading in self.plan.readings() {
+            let table = TableReader::new(whole, &format!("default/{}", reading.table()));
+            let mut versions = Vec::new();
+            for entry in table.log().await? {
+                let mut told = Vec::new();
+                for add in &entry.adds {
+                    let rows = table.rows_of(add).await?;
+                    told.extend(rows.iter().map(|row| reading.told(|name| row.get(name).cloned().unwrap_or_default())));
+                }
+                versions.push(told);
+            }
+            self.deliveries.check(reading, &self.world.inner().bucket, &versions)?;
+        }
+        Ok(())
     }
 
     fn is_refusal(&self, error: &Error) -> Result<bool, String> {
@@ -197,6 +247,7 @@ impl Stage {
         }
         let landed = dataset.landed().await?;
         input::check(&self.expected(&landed, refused).await?, &landed, replays)?;
+        self.check_readers(&whole).await?;
         for table in actors::TABLES {
             let log = TableReader::new(&whole, &format!("default/{table}")).log().await?;
             let mut newest = BTreeMap::new();

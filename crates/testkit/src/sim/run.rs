@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use alluvium_core::{Error, Kind, Project, Resolver};
 use alluvium_engine::{Engine, EngineSettings, IngestOptions, Mode, RunSummary, Silent, Stop};
-use alluvium_lake::Store;
+use alluvium_lake::{Machine, Store};
 use tokio::runtime::Builder;
+use tokio::task::LocalSet;
 
 use super::actors;
 use super::cluster::SimBroker;
@@ -16,6 +17,7 @@ use super::dice::{Dice, hash};
 use super::input::declaration;
 use super::machine::SimMachine;
 use super::plan::{Plan, ProcessPlan, Role, Without};
+use super::readers::Deliveries;
 use super::store::SimStore;
 use super::topic::{Expired, Standing, TopicPlan, check_told, told_losses};
 use super::world::{Hit, World};
@@ -57,9 +59,12 @@ pub(super) fn run(
         directory: directory.into(),
         cluster: MemoryCluster::default(),
         expired: Arc::default(),
+        deliveries: Deliveries::default(),
     };
-    let violation = runtime.block_on(async {
-        let whole = tokio::spawn(async move { stage.whole().await });
+    // Not all futures of the engine are known to be fit for several threads; here is one.
+    let tasks = LocalSet::new();
+    let violation = tasks.block_on(&runtime, async {
+        let whole = tokio::task::spawn_local(async move { stage.whole().await });
         tokio::select! {
             biased;
             end = whole => end.unwrap_or_else(|panicked| Some(format!("a panic: {panicked}"))),
@@ -68,6 +73,7 @@ pub(super) fn run(
     });
     let simulated = Duration::from_nanos(world.now());
     let (hits, story) = world.finish();
+    drop(tasks);
     runtime.shutdown_background();
     let inner = world.inner();
     let state: Vec<(String, &[u8])> =
@@ -85,6 +91,7 @@ pub(super) struct Stage {
     pub(super) directory: Arc<FsPath>,
     pub(super) cluster: MemoryCluster,
     expired: Arc<Mutex<Vec<Expired>>>,
+    pub(super) deliveries: Deliveries,
 }
 
 impl Stage {
@@ -97,7 +104,7 @@ impl Stage {
         let processes: Vec<_> = (0..self.plan.processes.len()).filter(|i| !self.without.processes.contains(i)).collect();
         let lives = processes.into_iter().map(|process| {
             let stage = self.clone();
-            tokio::spawn(async move { stage.lives(process).await })
+            tokio::task::spawn_local(async move { stage.lives(process).await })
         });
         let ends = futures::future::join_all(lives.collect::<Vec<_>>()).await;
         for end in ends {
@@ -127,7 +134,7 @@ impl Stage {
             let (number, died) = self.world.begin_life(process, life + 1 < plan.lives);
             let stage = self.clone();
             let role = plan.role;
-            let mut living = tokio::spawn(async move { stage.life(process, number, role).await });
+            let mut living = tokio::task::spawn_local(async move { stage.life(process, number, role).await });
             self.world.tell(|| format!("p{process} begins as {role:?}"), hash(&(process, life)));
             let end = tokio::select! {
                 biased;
@@ -168,6 +175,8 @@ impl Stage {
         match error.kind() {
             Kind::Fenced => Ok(()),
             Kind::Unavailable if faults > 0 || cluster_failed => Ok(()),
+            // Who finds that what it works on is gone may say so in its own way.
+            Kind::Conflict | Kind::NotFound | Kind::Corrupt | Kind::Unavailable if self.plan.deletes() => Ok(()),
             kind => Err(format!("p{process} failed as {kind:?} after {faults} faults: {}", error.chain_text())),
         }
     }
@@ -200,6 +209,25 @@ impl Stage {
                         return vec![error];
                     }
                     store.machine().sleep(Duration::from_millis(dice.between(10, 8_000))).await;
+                }
+                Vec::new()
+            }
+            Role::Reads(reading) => {
+                let engine = self.engine(store, machine.clone(), Stop::default(), false);
+                let cleans_up = self.plan.cleans_up();
+                let read = self.deliveries.reads(&engine, machine.as_ref(), reading, &mut dice, cleans_up).await;
+                read.err().into_iter().collect()
+            }
+            Role::Deletes => {
+                let engine = self.engine(store, machine.clone(), Stop::default(), false);
+                for _ in 0..dice.between(1, 20) {
+                    match engine.delete_namespace().await {
+                        Ok(_) => return Vec::new(),
+                        // Somebody is at work there, or nobody was yet.
+                        Err(e) if matches!(e.kind(), Kind::Conflict | Kind::NotFound) => {}
+                        Err(e) => return vec![e],
+                    }
+                    machine.sleep(Duration::from_millis(dice.of_any_size(1, 4, 11))).await;
                 }
                 Vec::new()
             }
@@ -248,7 +276,7 @@ pub(super) async fn ingest(engine: &Engine, role: Role, accept_loss: bool) -> al
         Role::Replay => return engine.replay_dead_letters(&datasets).await,
         Role::Once => Mode::Once,
         Role::Follow { .. } => Mode::Follow,
-        Role::UntilIdle | Role::Vacuum | Role::Cleanup => Mode::UntilIdle,
+        Role::UntilIdle | Role::Vacuum | Role::Cleanup | Role::Reads(_) | Role::Deletes => Mode::UntilIdle,
     };
     engine.ingest(&datasets, IngestOptions { mode, accept_loss }).await
 }
