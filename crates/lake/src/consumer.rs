@@ -274,7 +274,11 @@ impl ConsumerStore {
             if token.next < reached.next {
                 return Ok(Advanced::Older(reached.next));
             }
-            if read_from.is_some_and(|from| from.record < reached.set_by && Some(from.reader) != reached.reader(name)) {
+            let is_stale =
+                read_from.is_some_and(|from| from.record < reached.set_by && Some(from.reader) != reached.reader(name));
+            #[cfg(feature = "plants")]
+            let is_stale = is_stale && !crate::plant::Plant::StaleConsumer.grows();
+            if is_stale {
                 return Ok(Advanced::Stale(reached.next));
             }
             consumer.number += 1;
