@@ -7,8 +7,8 @@ use alluvium_engine::Mode;
 use alluvium_lake::Store;
 use alluvium_testkit::{Lab, PauseStore, Step};
 use futures::FutureExt;
+use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::sync::Notify;
 
 use crate::common::{file, ingest, landed, memory, settle, yaml};
