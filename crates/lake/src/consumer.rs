@@ -293,7 +293,10 @@ impl ConsumerStore {
             if reached.token.as_deref() == Some(&text) {
                 return Ok(Advanced::AlreadyThere(consumer));
             }
-            if let Some(refused) = reached.refuses(name, token) {
+            let refused = reached.refuses(name, token);
+            #[cfg(feature = "plants")]
+            let refused = refused.filter(|r| !(matches!(r, Advanced::Stale(_)) && crate::plant::Plant::StaleConsumer.grows()));
+            if let Some(refused) = refused {
                 return Ok(refused);
             }
             consumer.number += 1;

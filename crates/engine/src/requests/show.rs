@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use alluvium_core::{
-    BatchNumber, BatchSpan, Dataset, DatasetName, Error, Incarnation, Kind, LedgerBuilder, LedgerPosition, Request, Result, Shape,
-    TableName, TableSpec, app_id,
+    BatchNumber, BatchSpan, Dataset, DatasetName, Error, Incarnation, Kind, LedgerBuilder, LedgerPosition, Request, Result,
+    Shape, TableName, TableSpec, app_id,
 };
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;

@@ -7,6 +7,7 @@ mod concurrent;
 mod consumer_sweep;
 mod crash_sweep;
 mod kafka;
+mod lives;
 mod oracle;
 mod oracle_changes;
 mod oracle_check;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, StringArray};
