@@ -1,6 +1,6 @@
 //! How far a dataset's source was read, and what waits there.
 
-use alluvium_core::{BatchNumber, Dataset, FileRange, Incarnation, Job, Kind, Range, Result, Shard, Source};
+use alluvium_core::{BatchNumber, Dataset, FileRange, Incarnation, Kind, Range, Result, Shard, Source};
 use alluvium_lake::ChainStore;
 
 use super::backlog::Inbox;
