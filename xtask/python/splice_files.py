@@ -107,15 +107,22 @@ def edited(names, rows, less):
     return names + added, made
 
 
+def instants(rows):
+    """Rows with their times in UTC: timestamps of 96 bits are read without a zone, but mean that."""
+    for row in rows:
+        at = row["at"]
+        yield row | {"at": at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at}
+
+
 def differences(source, out):
     less = "less" in source.name
     before, after = pq.read_table(source), pq.read_table(out)
     _, expected = edited(before.column_names, zip(*[before[c].to_pylist() for c in before.column_names]), less)
-    if after.to_pylist() != expected:
+    if list(instants(after.to_pylist())) != list(instants(expected)):
         yield "pyarrow reads other rows"
     for column in before.schema:
-        # What is rewritten in the table's types has those; otherwise types stay.
-        if pq.read_schema(out).metadata == pq.read_schema(source).metadata and after.schema.field(column.name).type != column.type:
+        # What is encoded whole has the table's types; otherwise types stay.
+        if "96-bits-less" not in source.name and after.schema.field(column.name).type != column.type:
             yield f"pyarrow reads {column.name} as {after.schema.field(column.name).type}, not {column.type}"
 
     def all_of(path):
@@ -126,7 +133,7 @@ def differences(source, out):
     duckdb.sql("SET TimeZone = 'UTC'")
     names, expected = edited(*all_of(source), less)
     found_names, found = all_of(out)
-    if sorted(found_names) != sorted(names) or [dict(zip(found_names, row)) for row in found] != expected:
+    if sorted(found_names) != sorted(names) or list(instants(dict(zip(found_names, row)) for row in found)) != list(instants(expected)):
         yield "DuckDB reads other rows"
     ids = sum(1 for row in expected if row["id"] == "new-21")
     if duckdb.sql(f"SELECT count(*) FROM read_parquet('{out}') WHERE id = 'new-21'").fetchall() != [(ids,)]:

@@ -67,18 +67,15 @@ impl Reached {
         from.record < self.set_by && !self.acknowledged().and_then(|token| token.read_from).is_some_and(mine)
     }
 
-    /// Whether the consumer `name` may be moved to where `token` says.
-    ///
-    /// # Errors
-    /// Why not.
-    fn allows(&self, name: &str, token: &Token) -> Result<(), Advanced> {
+    /// Why the consumer `name` may not be moved to where `token` says; `None` if it may.
+    fn refuses(&self, name: &str, token: &Token) -> Option<Advanced> {
         let read_from = token.read_from.filter(|r| r.is_of(name));
         if token.next < self.next {
-            Err(Advanced::Older(self.next))
+            Some(Advanced::Older(self.next))
         } else if read_from.is_some_and(|from| self.is_by_another(name, &from)) {
-            Err(Advanced::Stale(self.next))
+            Some(Advanced::Stale(self.next))
         } else {
-            Ok(())
+            None
         }
     }
 
@@ -129,7 +126,7 @@ impl Consumer {
         let goes_on = since.and_then(|token| Some((token, token.read_from.filter(|from| from.is_of(name))?)));
         let Some((token, before)) = goes_on else { return ReadFrom::new(name, self.number, reader) };
         let on = before.gone_on(token.next, reader);
-        if self.reached(kind).allows(name, token).is_ok() { on.at_record(self.number) } else { on }
+        if self.reached(kind).refuses(name, token).is_none() { on.at_record(self.number) } else { on }
     }
 
     fn reached_mut(&mut self, kind: ReadKind) -> &mut Reached {
@@ -296,7 +293,10 @@ impl ConsumerStore {
             if reached.token.as_deref() == Some(&text) {
                 return Ok(Advanced::AlreadyThere(consumer));
             }
-            if let Err(refused) = reached.allows(name, token) {
+            let refused = reached.refuses(name, token);
+            #[cfg(feature = "plants")]
+            let refused = refused.filter(|r| !(matches!(r, Advanced::Stale(_)) && crate::plant::Plant::StaleConsumer.grows()));
+            if let Some(refused) = refused {
                 return Ok(refused);
             }
             consumer.number += 1;
@@ -397,7 +397,11 @@ impl ConsumerStore {
             return Ok(false);
         }
         for old in numbers.into_iter().filter(|n| n.saturating_add(RECORDS_KEPT) <= consumer.number) {
-            self.store.delete(&record_path(&directory, old)).await?;
+            // What this record says holds all the same, and the next writer deletes what is left, the oldest first.
+            if let Err(e) = self.store.delete(&record_path(&directory, old)).await {
+                tracing::debug!("deleting an old record of a consumer: {}", e.chain_text());
+                break;
+            }
         }
         Ok(true)
     }

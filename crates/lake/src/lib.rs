@@ -4,6 +4,7 @@
 //! tables with [`DeltaLog::publish`]. Invariants kept here: `no_duplicate_row` and `fenced` (the commit loop), durability on a
 //! local disk. Deliberately not here: where rows come from, and in which order a batch's tables are published.
 
+mod binary;
 mod blocking;
 mod consumer;
 mod file_index;

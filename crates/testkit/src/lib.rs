@@ -11,7 +11,7 @@ mod clock;
 mod fault;
 mod kafka;
 mod lab;
-mod oracle;
+pub mod oracle;
 mod pause;
 mod server;
 pub mod sim;

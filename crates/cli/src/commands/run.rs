@@ -48,7 +48,28 @@ async fn dry_run(global: &Global, args: &RunArgs) -> Result<u8> {
     let progress = Arc::new(Progress::new(global.output));
     let engine = context::reading_engine(global, memory::budget(args.memory.as_deref())?, progress, Stop::default())?;
     let mut failed = None;
-    for dataset in engine.datasets(&args.datasets)? {
+    if args.job != JobArg::Ingest {
+        for dataset in engine.datasets(&args.datasets)? {
+            let requests = engine.requests_to_apply(dataset).await?;
+            match global.output {
+                Output::Json => output::json(&json!({
+                    "job": "mutate", "dataset": dataset.name.0, "dry_run": true, "requests": requests,
+                }))?,
+                Output::Text => output::line(&format!(
+                    "mutate {}: would apply {} requests that were taken in",
+                    dataset.name,
+                    output::number(requests)
+                ))?,
+            }
+        }
+    }
+    let sources = match args.job {
+        JobArg::Mutate => Vec::new(),
+        _ => engine.datasets(&args.datasets)?,
+    };
+    let requests = (args.job != JobArg::Ingest && engine.project().requests.has_source).then(|| engine.requests_intake());
+    let sources = requests.into_iter().chain(sources);
+    for dataset in sources {
         let waiting = match engine.waiting(dataset).await {
             Ok(waiting) => waiting,
             Err(error) => {
@@ -60,11 +81,12 @@ async fn dry_run(global: &Global, args: &RunArgs) -> Result<u8> {
         match waiting {
             SourcePosition::Files(files) => match global.output {
                 Output::Json => output::json(&json!({
-                    "job": "ingest", "dataset": dataset.name.0, "dry_run": true,
+                    "job": dataset.intake_job().name(), "dataset": dataset.name.0, "dry_run": true,
                     "waiting_files": files.waiting_files, "waiting_bytes": files.waiting_bytes,
                 }))?,
                 Output::Text => output::line(&format!(
-                    "ingest {}: would take {} files, {}",
+                    "{} {}: would take {} files, {}",
+                    dataset.intake_job(),
                     dataset.name,
                     output::number(files.waiting_files),
                     output::bytes(files.waiting_bytes)
@@ -79,10 +101,11 @@ async fn dry_run(global: &Global, args: &RunArgs) -> Result<u8> {
                 let lag = topic.lag().unwrap_or(0);
                 match global.output {
                     Output::Json => output::json(&json!({
-                        "job": "ingest", "dataset": dataset.name.0, "dry_run": true, "topic": topic.topic, "lag": lag,
+                        "job": dataset.intake_job().name(), "dataset": dataset.name.0, "dry_run": true, "topic": topic.topic, "lag": lag,
                     }))?,
                     Output::Text => output::line(&format!(
-                        "ingest {}: would read {} offsets of the topic {}",
+                        "{} {}: would read {} offsets of the topic {}",
+                        dataset.intake_job(),
                         dataset.name,
                         output::number(lag),
                         topic.topic

@@ -101,6 +101,57 @@ fn every_command_works_on_every_object_store_and_others_read_the_tables() {
 }
 
 #[test]
+fn a_consumer_that_comes_and_goes_over_three_batches_copies_the_table_from_every_object_store() {
+    for kind in SERVERS {
+        let Some(site) = Site::on(kind, |store| yaml(store, "")) else { continue };
+        let given = |args: &[&str]| {
+            let mut rows = objects(&site.ok(&[&["changes", "edit"], args].concat()));
+            let next = rows.pop().unwrap()["next"].as_str().unwrap().to_owned();
+            (rows, next)
+        };
+        let place = |row: &Value| (row["_source"].as_str().unwrap().to_owned(), row["_offset"].as_u64().unwrap());
+        let (mut copy, mut told) = (BTreeMap::new(), 0);
+        for batch in 0..3 {
+            site.deliver(&format!("inbox/edit/{batch}.json"), lines(batch * 100, 40));
+            site.ok(&["run", "ingest"]);
+            // Partitions, acknowledged by itself: forty records, of which one is refused, of three organisations.
+            let (partitions, _) = given(&["--consumer", "parts", "--commit"]);
+            assert_eq!(partitions.len(), 3, "{kind:?}: {partitions:?}");
+            told += partitions.iter().map(|p| p["inserted"].as_u64().unwrap()).sum::<u64>();
+            if batch == 1 {
+                continue;
+            }
+            // Rows: a reader that dies before it acknowledges is given the same again.
+            let (rows, next) = given(&["--rows", "--consumer", "copy"]);
+            assert_eq!(given(&["--rows", "--consumer", "copy"]).0, rows, "{kind:?}");
+            for row in &rows {
+                let twice = copy.insert(place(row), (row["org"].clone(), row["n"].clone()));
+                assert_eq!(twice, None, "{kind:?}: given twice");
+            }
+            site.ok(&["consumers", "commit", "copy", &next]);
+            let (late, _, _) = said(&site, &["consumers", "commit", "copy", &given(&["--rows"]).1]);
+            assert_eq!(late, 0, "{kind:?}: a token of nobody's that is as far");
+        }
+        assert_eq!(told, 3 * 39, "{kind:?}");
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let copied: Vec<_> = copy.iter().map(|((_, offset), (org, n))| (text(org), text(n), offset.to_string())).collect();
+        let landed = site.landed("edit", "org");
+        let stored: Vec<_> = landed.rows.iter().map(|r| (r["org"].clone(), r["n"].clone(), r["_offset"].clone())).collect();
+        let sorted = |mut rows: Vec<(String, String, String)>| {
+            rows.sort();
+            rows
+        };
+        assert_eq!(copied.len(), 3 * 39, "{kind:?}");
+        assert_eq!(sorted(copied), sorted(stored), "{kind:?}");
+        for args in [&["--consumer", "parts"][..], &["--rows", "--consumer", "copy"]] {
+            assert_eq!(given(args).0, [Value::Null; 0], "{kind:?}: nothing is left");
+        }
+        let (code, _, stderr) = said(&site, &["consumers", "remove", "copy"]);
+        assert_eq!(code, 0, "{kind:?}: {stderr}");
+    }
+}
+
+#[test]
 fn a_source_that_is_ordered_lists_only_what_sorts_after_what_was_taken() {
     let Some(mut site) = Site::on(StoreKind::S3, |store| yaml(store, ", ordered: true")) else { return };
     let server = site.test_store().address().unwrap();

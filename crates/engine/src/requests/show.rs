@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use alluvium_core::{
-    BatchNumber, Dataset, DatasetName, Error, Incarnation, Kind, LedgerBuilder, LedgerPosition, Request, Result, Shape,
-    TableName, TableSpec, app_id,
+    BatchNumber, BatchSpan, Dataset, DatasetName, Error, Incarnation, Kind, LedgerBuilder, LedgerPosition, Request, Result,
+    Shape, TableName, TableSpec, app_id,
 };
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
@@ -93,6 +93,17 @@ impl Engine {
         })?;
         status.late = self.is_late(&status.request, status.accepted_by).await?;
         Ok(status)
+    }
+
+    /// How many accepted requests are about the dataset and were not applied to its table yet.
+    ///
+    /// # Errors
+    /// As reading a table.
+    pub async fn requests_to_apply(&self, dataset: &Dataset) -> Result<u64> {
+        let Some(incarnation) = self.existing_incarnation().await? else { return Ok(0) };
+        let from = self.ledger_positions(&incarnation).await?.remove(&dataset.name).unwrap_or(LedgerPosition::BEGINNING);
+        let Some(span) = BatchSpan::new(BatchNumber(from.0), self.requests_taken(&incarnation).await?) else { return Ok(0) };
+        Ok(self.accepted(span).await?.iter().filter(|accepted| counts(&accepted.request, dataset)).count() as u64)
     }
 
     async fn request_statuses(&self, id: Option<&str>) -> Result<Vec<RequestStatus>> {

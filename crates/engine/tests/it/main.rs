@@ -4,8 +4,10 @@
 
 mod common;
 mod concurrent;
+mod consumer_sweep;
 mod crash_sweep;
 mod kafka;
+mod lives;
 mod mutate_sweep;
 mod oracle;
 mod oracle_cases;

@@ -7,15 +7,19 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::hash::IdHash;
 use super::hits::Section;
+use crate::binary::{Form, FromFront, LASTING_BYTES};
 
 /// The version of the stored form that this program writes and the newest it reads.
 pub const FILE_INDEX_FORMAT: u32 = 1;
 
-const MAGIC: [u8; 8] = *b"ALVINDEX";
+const FORM: Form = Form {
+    what: "file index",
+    magic: *b"ALVINDEX",
+    newest: FILE_INDEX_FORMAT,
+    hint: "it only saves opening files: it may be deleted, and its files are then opened",
+};
 /// Length and checksum of the directory, the checksum of both, format, magic.
-const FOOTER_BYTES: usize = 8 + 8 + 8 + 4 + 8;
-/// The part of it that keeps its meaning in every format.
-const LASTING_BYTES: usize = 12;
+const FOOTER_BYTES: usize = 8 + 8 + 8 + LASTING_BYTES;
 /// What the directory says of a section: how many hashes and their checksum.
 const ENTRY_BYTES: usize = 4 + 8;
 
@@ -58,8 +62,7 @@ pub(super) fn encode(fields: &[String], mut files: Vec<FileSections>) -> Result<
     out.extend_from_slice(&xxh3_64(&directory).to_be_bytes());
     let own = xxh3_64(&out[footer..]);
     out.extend_from_slice(&own.to_be_bytes());
-    out.extend_from_slice(&FILE_INDEX_FORMAT.to_be_bytes());
-    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&FORM.lasting());
     Ok(out)
 }
 
@@ -75,24 +78,9 @@ impl Footer {
     /// Reads the footer of a file of `size` bytes, which `end` is the end of.
     pub(super) fn decode(end: &[u8], size: u64, path: &str) -> Result<Self> {
         let too_short = || corrupt(path, "it is too short");
-        let (_, lasting) = end.split_last_chunk::<LASTING_BYTES>().ok_or_else(too_short)?;
-        let (format, magic) = lasting.split_at(4);
-        if magic != MAGIC {
-            return Err(corrupt(path, "it does not end as one"));
-        }
-        match Reader(format).u32() {
-            Some(FILE_INDEX_FORMAT) => {}
-            Some(newer) if newer > FILE_INDEX_FORMAT => {
-                return Err(Error::new(
-                    Kind::Unsupported,
-                    format!("the file index {path} has format {newer}, this program reads up to {FILE_INDEX_FORMAT}"),
-                )
-                .hint("a newer alluvium wrote here: use that version or a newer one"));
-            }
-            _ => return Err(corrupt(path, "its format is none that ever was")),
-        }
+        FORM.check(end, path)?;
         let (_, footer) = end.split_last_chunk::<FOOTER_BYTES>().ok_or_else(too_short)?;
-        let mut reader = Reader(footer);
+        let mut reader = FromFront(footer);
         let (length, checksum, own) = (reader.u64(), reader.u64(), reader.u64());
         if own != Some(xxh3_64(&footer[..16])) {
             return Err(corrupt(path, "the checksum of its footer is wrong"));
@@ -142,7 +130,7 @@ impl Directory {
     }
 
     fn read(bytes: &[u8], body_bytes: u64) -> Option<Self> {
-        let mut reader = Reader(bytes);
+        let mut reader = FromFront(bytes);
         let mut fields = Vec::new();
         for _ in 0..reader.u16()? {
             let length = reader.u16()?;
@@ -169,34 +157,6 @@ impl Directory {
     }
 }
 
-/// Bytes that are read from the front.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn slice(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.slice(N)?.try_into().ok()
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
-}
-
 pub(super) fn corrupt(path: &str, why: &str) -> Error {
-    Error::new(Kind::Corrupt, format!("the file index {path} is damaged: {why}"))
-        .hint("it only saves opening files: it may be deleted, and its files are then opened")
+    FORM.corrupt(path, why)
 }

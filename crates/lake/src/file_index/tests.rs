@@ -15,7 +15,7 @@ use bytes::Bytes;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use proptest::prelude::*;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 
 use super::*;
 use crate::log::DeltaLog;
@@ -24,6 +24,10 @@ use crate::store::{PutNew, Store};
 
 const GOLDEN: &[u8] = include_bytes!("../../tests/golden/file-index-v1.idx");
 const FIELDS: [&str; 2] = ["lead_id", "user_id"];
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().build().unwrap()
+}
 
 fn memory() -> Store {
     Store::over(Arc::new(InMemory::new()))
@@ -164,7 +168,7 @@ proptest! {
             };
             files.iter().map(answer).collect::<Vec<_>>()
         });
-        let answers = Runtime::new().unwrap().block_on(async {
+        let answers = runtime().block_on(async {
             let store = memory();
             for batch in (1..5).filter(|batch| *batch != lost) {
                 let builder = builder();
@@ -194,7 +198,7 @@ proptest! {
         let newer = bytes[GOLDEN.len() - 12..GOLDEN.len() - 8] > [0, 0, 0, 1][..];
         let asked = FIELDS.map(|field| SortedHashes::of(field, ["00Q1", "42"]));
         for (bytes, refused) in [(bytes, newer), (GOLDEN[..cut.index(GOLDEN.len())].to_vec(), false)] {
-            let answers = Runtime::new().unwrap().block_on(async {
+            let answers = runtime().block_on(async {
                 let store = memory();
                 put(&store, 1, Bytes::from(bytes)).await;
                 let asked: Vec<_> = FIELDS.into_iter().zip(&asked).collect();

@@ -64,6 +64,8 @@ struct Column {
 /// Bytes on their way. Dropped, the request ends.
 struct Fetch {
     at: u64,
+    #[cfg(test)]
+    bytes: u64,
     work: JoinSet<object_store::Result<Bytes>>,
 }
 
@@ -105,6 +107,18 @@ impl Windows {
             Some(failed) => failed.into(),
             None => e.into(),
         })
+    }
+}
+
+#[cfg(test)]
+impl Windows {
+    /// What is held, and on its way.
+    pub(super) fn bytes(&self) -> u64 {
+        let of = |column: &Mutex<Column>| {
+            let column = locked(column);
+            column.held.len() as u64 + column.next.as_ref().map_or(0, |next| next.bytes)
+        };
+        self.0.columns.values().map(of).sum()
     }
 }
 
@@ -160,9 +174,16 @@ impl Inner {
 
     fn fetch(&self, range: Range<u64>) -> Fetch {
         let (at, file) = (range.start, self.file.clone());
+        #[cfg(test)]
+        let bytes = range.end - range.start;
         let mut work = JoinSet::new();
         work.spawn_on(async move { file.store.get_range(&file.path, range).await }, &self.runtime);
-        Fetch { at, work }
+        Fetch {
+            at,
+            #[cfg(test)]
+            bytes,
+            work,
+        }
     }
 
     fn wait(&self, mut fetch: Fetch) -> Result<Bytes> {

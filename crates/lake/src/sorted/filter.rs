@@ -8,7 +8,8 @@ use alluvium_core::Result;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::SortedKey;
-use super::format::{Bytes, corrupt};
+use super::format::{self, corrupt};
+use crate::binary::FromFront;
 
 /// So many bits a key has.
 const BITS_A_KEY: usize = 12;
@@ -111,14 +112,14 @@ impl KeyFilter {
     /// Reads the stored form.
     pub(super) fn decode(bytes: &[u8], path: &str) -> Result<Self> {
         let wrong = || corrupt(path, "its filter is not as filters are");
-        let mut bytes = Bytes(bytes);
+        let mut bytes = FromFront(bytes);
         let count = bytes.u32().ok_or_else(wrong)? as usize;
         if count > bytes.0.len() / PIECE_BYTES {
             return Err(wrong());
         }
         let (mut pieces, mut start) = (Vec::with_capacity(count), 0_usize);
         for _ in 0..count {
-            let (first, groups) = (bytes.key().ok_or_else(wrong)?, bytes.u32().ok_or_else(wrong)? as usize);
+            let (first, groups) = (format::key(&mut bytes).ok_or_else(wrong)?, bytes.u32().ok_or_else(wrong)? as usize);
             if groups == 0 {
                 return Err(wrong());
             }

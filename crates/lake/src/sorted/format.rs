@@ -1,22 +1,26 @@
 //! The end of a sorted file: filter, index, the caller's note, footer. Described in `docs/formats/sorted-file.md`.
 
-use alluvium_core::{Error, Kind, Result};
+use alluvium_core::{Error, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::block::MAX_BLOCK_BYTES;
 use super::filter::KeyFilter;
 use super::{MAX_META_BYTES, SortedKey};
+use crate::binary::{Form, FromFront, LASTING_BYTES};
 
 /// The version of the stored form that this program writes and the newest it reads.
 pub const SORTED_FORMAT: u32 = 1;
 
-const MAGIC: [u8; 8] = *b"ALVSORTD";
+const FORM: Form = Form {
+    what: "sorted file",
+    magic: *b"ALVSORTD",
+    newest: SORTED_FORMAT,
+    hint: "it is made from the tables beside it: while those are there, it may be moved away",
+};
 /// What the index says of a block.
 const PLACE_BYTES: usize = SortedKey::BYTES + 16;
 /// Three lengths, two counts, the last key, the checksum of all that stands before the footer's own, that one, format and magic.
-pub(super) const FOOTER_BYTES: usize = 5 * 8 + SortedKey::BYTES + 8 + 8 + 4 + 8;
-/// The part of it that keeps its meaning in every format.
-const LASTING_BYTES: usize = 12;
+pub(super) const FOOTER_BYTES: usize = 5 * 8 + SortedKey::BYTES + 8 + 8 + LASTING_BYTES;
 
 /// Where a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +78,7 @@ pub(super) fn encode_tail(tail: &Tail) -> Vec<u8> {
     out.extend_from_slice(&sections.to_be_bytes());
     let own = xxh3_64(&out[footer..]);
     out.extend_from_slice(&own.to_be_bytes());
-    out.extend_from_slice(&SORTED_FORMAT.to_be_bytes());
-    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&FORM.lasting());
     out
 }
 
@@ -97,31 +100,16 @@ impl Footer {
     /// Reads the footer of a file of `size` bytes, which `end` is the end of.
     pub(super) fn decode(end: &[u8], size: u64, path: &str) -> Result<Self> {
         let wrong = || corrupt(path, "its footer is not as footers are");
-        let (_, lasting) = end.split_last_chunk::<LASTING_BYTES>().ok_or_else(|| corrupt(path, "it is too short"))?;
-        let (format, magic) = lasting.split_at(4);
-        if magic != MAGIC {
-            return Err(corrupt(path, "it does not end as one"));
-        }
-        match Bytes(format).u32() {
-            Some(SORTED_FORMAT) => {}
-            Some(newer) if newer > SORTED_FORMAT => {
-                return Err(Error::new(
-                    Kind::Unsupported,
-                    format!("the sorted file {path} has format {newer}, this program reads up to {SORTED_FORMAT}"),
-                )
-                .hint("a newer alluvium wrote here: use that version or a newer one"));
-            }
-            _ => return Err(corrupt(path, "its format is none that ever was")),
-        }
+        FORM.check(end, path)?;
         let (_, footer) = end.split_last_chunk::<FOOTER_BYTES>().ok_or_else(|| corrupt(path, "it is too short"))?;
         let (content, own) = footer[..FOOTER_BYTES - LASTING_BYTES].split_at(FOOTER_BYTES - LASTING_BYTES - 8);
-        if Bytes(own).u64() != Some(xxh3_64(content)) {
+        if FromFront(own).u64() != Some(xxh3_64(content)) {
             return Err(corrupt(path, "the checksum of its footer is wrong"));
         }
-        let mut bytes = Bytes(content);
+        let mut bytes = FromFront(content);
         let mut number = || bytes.u64().ok_or_else(wrong);
         let (filter_bytes, index_bytes, meta_bytes, entries, keys) = (number()?, number()?, number()?, number()?, number()?);
-        let (last, sections) = (bytes.key().ok_or_else(wrong)?, bytes.u64().ok_or_else(wrong)?);
+        let (last, sections) = (key(&mut bytes).ok_or_else(wrong)?, bytes.u64().ok_or_else(wrong)?);
         let tail_bytes =
             [filter_bytes, index_bytes, meta_bytes].iter().try_fold(FOOTER_BYTES as u64, |sum, b| sum.checked_add(*b));
         let body_bytes = tail_bytes.and_then(|tail| size.checked_sub(tail)).ok_or_else(wrong)?;
@@ -170,9 +158,9 @@ impl Footer {
 }
 
 fn decode_index(index: &[u8]) -> Option<Vec<BlockPlace>> {
-    let (mut bytes, mut blocks, mut offset) = (Bytes(index), Vec::with_capacity(index.len() / PLACE_BYTES), 0_u64);
+    let (mut bytes, mut blocks, mut offset) = (FromFront(index), Vec::with_capacity(index.len() / PLACE_BYTES), 0_u64);
     while !bytes.0.is_empty() {
-        let (first, stored_bytes, block_bytes, checksum) = (bytes.key()?, bytes.u32()?, bytes.u32()?, bytes.u64()?);
+        let (first, stored_bytes, block_bytes, checksum) = (key(&mut bytes)?, bytes.u32()?, bytes.u32()?, bytes.u64()?);
         if stored_bytes == 0 || stored_bytes > block_bytes || block_bytes as usize > MAX_BLOCK_BYTES {
             return None;
         }
@@ -183,30 +171,11 @@ fn decode_index(index: &[u8]) -> Option<Vec<BlockPlace>> {
     Some(blocks)
 }
 
-/// Bytes that are read from the front.
-pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
-
-impl<'a> Bytes<'a> {
-    pub(super) fn take<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.take().map(|bytes| u32::from_be_bytes(*bytes))
-    }
-
-    pub(super) fn u64(&mut self) -> Option<u64> {
-        self.take().map(|bytes| u64::from_be_bytes(*bytes))
-    }
-
-    pub(super) fn key(&mut self) -> Option<SortedKey> {
-        self.take().map(|bytes| SortedKey(*bytes))
-    }
+/// A key that is read from the front.
+pub(super) fn key(bytes: &mut FromFront<'_>) -> Option<SortedKey> {
+    bytes.take().map(|key| SortedKey(*key))
 }
 
 pub(super) fn corrupt(path: &str, why: &str) -> Error {
-    Error::new(Kind::Corrupt, format!("the sorted file {path} is damaged: {why}"))
-        .hint("it is made from the tables beside it: while those are there, it may be moved away")
+    FORM.corrupt(path, why)
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use proptest::prelude::*;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::*;
@@ -18,6 +18,10 @@ const GOLDEN: &[u8] = include_bytes!("../../tests/golden/sorted-file-v1.sorted")
 const COMPRESSED: &[u8] = include_bytes!("../../tests/golden/sorted-file-compressed-v1.sorted");
 
 type Entries = Vec<(SortedKey, Vec<u8>)>;
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().build().unwrap()
+}
 
 fn memory() -> Store {
     Store::over(Arc::new(InMemory::new()))
@@ -71,12 +75,24 @@ fn naively(entries: &Entries, keys: &[SortedKey]) -> Vec<(usize, Vec<u8>)> {
     expected
 }
 
+/// Bytes that cannot be compressed.
+fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
 /// Few different keys, often repeated; values from nothing to longer than a block.
 fn any_entries() -> impl Strategy<Value = Entries> {
     let value = prop_oneof![
         6 => proptest::collection::vec(any::<u8>(), 0..40),
         2 => (0_usize..3000).prop_map(|n| vec![7; n]),
-        1 => proptest::collection::vec(any::<u8>(), 16_000..40_000),
+        1 => (16_000_usize..40_000, any::<u64>()).prop_map(|(length, seed)| noise(length, seed)),
     ];
     proptest::collection::vec(((0_u64..3, 0_u64..60).prop_map(|(o, n)| key(o, n)), value), 0..120).prop_map(|mut entries| {
         entries.sort_by_key(|(key, _)| *key);
@@ -93,7 +109,7 @@ proptest! {
     ) {
         let mut keys: Vec<SortedKey> = asked.into_iter().map(|(o, n)| key(o, n)).collect();
         keys.sort();
-        Runtime::new().unwrap().block_on(async {
+        runtime().block_on(async {
             let spool_bytes = if spilled { 1000 } else { spool::IN_MEMORY_BYTES };
             let file = write(&memory(), "f", &entries, spool_bytes).await;
             assert_eq!(all(&file).await.unwrap(), entries);
@@ -115,7 +131,7 @@ proptest! {
         }
         expected.retain(|(key, value)| keep(key, value));
         expected.sort_by_key(|(key, _)| *key);
-        Runtime::new().unwrap().block_on(async {
+        runtime().block_on(async {
             let (store, mut sorted) = (memory(), Vec::new());
             for (i, entries) in files.iter().enumerate() {
                 sorted.push(write(&store, &i.to_string(), entries, spool::IN_MEMORY_BYTES).await);
@@ -147,7 +163,7 @@ proptest! {
 
 /// The kind of the error of reading the whole file.
 fn kind_of_reading(bytes: Vec<u8>) -> Option<Kind> {
-    Runtime::new().unwrap().block_on(async {
+    runtime().block_on(async {
         let (store, path) = (memory(), Path::from("f"));
         assert_eq!(store.put_new(&path, Bytes::from(bytes)).await.unwrap(), PutNew::Created);
         let read = async { all(&SortedFile::open(&store, &path).await?.unwrap()).await };

@@ -17,11 +17,13 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowRowGroupWriterFactory, ArrowWriterOptions, compute_leaves};
 use parquet::errors::ParquetError;
+use parquet::file::reader::ChunkReader;
 use parquet::file::writer::SerializedFileWriter;
 
 use super::change::{NewValues, changed};
 use super::file::{SpliceFile, chunk_range, reader_metadata};
-use super::matching::BATCH_ROWS;
+use super::matching::{BATCH_ROWS, batch_rows, row_bytes};
+use super::pages::readable;
 use super::plan::Sound;
 use super::statistics::Kept;
 use super::{SpliceSettings, Spliced, SplicedFile};
@@ -50,13 +52,22 @@ pub(super) async fn rewrite(file: &SpliceFile, edits: &Sound<'_>, settings: &Spl
         encoded: 0,
     };
     for (group, (rows, of_group)) in file.groups().enumerate() {
-        let wanted = (0..of_group.num_columns()).filter(|leaf| mask.leaf_included(*leaf));
-        let ranges: Vec<Range<u64>> = wanted.map(|leaf| chunk_range(of_group.column(leaf))).collect();
+        let wanted = (0..of_group.num_columns()).filter(|leaf| mask.leaf_included(*leaf)).map(|leaf| of_group.column(leaf));
+        let ranges: Vec<Range<u64>> = wanted.clone().map(chunk_range).collect();
+        let batch_rows = batch_rows(row_bytes(wanted.clone(), rows.end - rows.start));
         let bytes = file.source.fetch(&ranges).await?;
+        let sound = wanted.clone().all(|chunk| {
+            let range = chunk_range(chunk);
+            let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+            bytes.get_bytes(range.start, length).is_ok_and(|bytes| readable(&bytes, chunk).is_some())
+        });
+        if !sound {
+            return Err(damaged(file.file()).hint("a column does not have the pages that the footer says"));
+        }
         let batches = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, reader.clone())
             .with_row_groups(vec![group])
             .with_projection(mask.clone())
-            .with_batch_size(BATCH_ROWS)
+            .with_batch_size(batch_rows)
             .build()
             .map_err(|e| unreadable(file.file(), e))?;
         let mut first = rows.start;

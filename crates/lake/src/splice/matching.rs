@@ -23,13 +23,26 @@ use parquet::schema::types::ColumnDescriptor;
 
 use super::file::{SpliceFile, chunk_range, leaves_of_roots, root_index};
 use super::guard::guarded;
-use super::pages::pages;
+use super::pages::{dictionary_bytes, readable};
 use super::source::Fetched;
 use crate::rows::{damaged, unreadable};
 use crate::stage::partition_value;
 
-/// Rows decoded at a time.
+/// Rows decoded at a time, unless they are long.
 pub(super) const BATCH_ROWS: usize = 8192;
+/// About the most bytes of a column, or of all columns that are decoded together, at a time.
+const BATCH_BYTES: u64 = 16 << 20;
+
+/// How many rows are decoded at a time where each takes about `row_bytes`.
+pub(super) fn batch_rows(row_bytes: u64) -> usize {
+    usize::try_from(BATCH_BYTES / row_bytes.max(1)).unwrap_or(BATCH_ROWS).clamp(1, BATCH_ROWS)
+}
+
+/// About the bytes that a row takes in some chunks of a row group once they are decoded.
+pub(super) fn row_bytes<'a>(chunks: impl Iterator<Item = &'a ColumnChunkMetaData>, rows: u64) -> u64 {
+    let bytes = chunks.map(|c| c.uncompressed_size().max(c.unencoded_byte_array_data_bytes().unwrap_or(0)).unsigned_abs());
+    bytes.sum::<u64>() / rows.max(1)
+}
 
 /// Values that are looked for, in canonical text: a string as it is, a whole number in decimal, other types as Delta spells
 /// partition values.
@@ -173,7 +186,7 @@ impl SpliceFile {
             let fetched = self.source.fetch(std::slice::from_ref(&range)).await?;
             let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
             let bytes = fetched.get_bytes(range.start, length).map_err(|e| unreadable(self.file(), e))?;
-            let Some(of_chunk) = pages(&bytes, chunk(&group)) else {
+            let Some(of_chunk) = readable(&bytes, chunk(&group)) else {
                 return Err(damaged(self.file()).hint("a column does not have the pages that the footer says"));
             };
             if let Some(plain) = plain
@@ -183,7 +196,8 @@ impl SpliceFile {
             {
                 continue;
             }
-            self.decode(group, root, rows.start, fetched, wanted, &mut found)?;
+            let row_bytes = of_chunk.value_bytes.max(row_bytes(std::iter::once(chunk(&group)), rows.end - rows.start));
+            self.decode(group, root, rows.start, (fetched, batch_rows(row_bytes)), wanted, &mut found)?;
         }
         Ok(found)
     }
@@ -194,7 +208,7 @@ impl SpliceFile {
         group: usize,
         root: usize,
         first: u64,
-        fetched: Fetched,
+        (fetched, batch_rows): (Fetched, usize),
         wanted: &dyn Wanted,
         found: &mut Vec<u64>,
     ) -> Result<()> {
@@ -202,7 +216,7 @@ impl SpliceFile {
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched, self.native()?.clone())
             .with_row_groups(vec![group])
             .with_projection(ProjectionMask::roots(self.schema(), [root]))
-            .with_batch_size(BATCH_ROWS)
+            .with_batch_size(batch_rows)
             .build()
             .map_err(unreadable)?;
         let mut first = first;
@@ -251,7 +265,7 @@ fn dictionary_alone(chunk: &ColumnChunkMetaData) -> Option<std::ops::Range<u64>>
 
 /// Whether the dictionary that `bytes` begin with has none of what is wanted. What cannot be told by it is left to decoding.
 fn dictionary_misses(fetched: &Fetched, bytes: &Bytes, chunk: &ColumnChunkMetaData, plain: Plain, wanted: &dyn Wanted) -> bool {
-    if super::pages::dictionary_bytes(bytes, chunk).is_none() {
+    if dictionary_bytes(bytes, chunk).is_none() {
         return false;
     }
     let Ok(mut reader) = SerializedPageReader::new(std::sync::Arc::new(fetched.clone()), chunk, 0, None) else { return false };

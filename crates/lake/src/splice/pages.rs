@@ -2,7 +2,8 @@
 //!
 //! Place in the flow: whatever takes a chunk's bytes, to copy or to decode them, looks here first. Invariant: a chunk that passes
 //! is made of whole pages, from its first byte to its last, which hold as many values as the footer says, and none of which
-//! claims more memory than the footer allows: what is wrong in the footer is not carried on into a new file.
+//! claims more memory or values than the footer allows: what is wrong in the footer is not carried on into a new file, and a reader
+//! that counts on a page is done in a time that fits the file.
 
 use parquet::basic::{Compression, Encoding, Type};
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -17,6 +18,10 @@ const ANY_PAGE_BYTES: i64 = 1 << 20;
 pub(super) struct Pages {
     /// Bytes of the dictionary page, header included; 0 without one.
     pub(super) dictionary_bytes: usize,
+    /// Values in the dictionary.
+    pub(super) dictionary_values: i64,
+    /// The bytes that a value of the dictionary takes on average.
+    pub(super) value_bytes: u64,
     /// Whether the values of all data pages are in the dictionary.
     pub(super) all_in_dictionary: bool,
 }
@@ -38,11 +43,23 @@ const INDEX: i32 = 1;
 const DICTIONARY: i32 = 2;
 const DATA_V2: i32 = 3;
 
-/// The pages of a chunk, whose bytes are `bytes`; `None` if they are not what the footer says.
+/// The pages of a chunk, whose bytes are `bytes`; `None` if they are not what the footer says to the last byte.
 pub(super) fn pages(bytes: &[u8], chunk: &ColumnChunkMetaData) -> Option<Pages> {
-    let mut found = Pages { dictionary_bytes: 0, all_in_dictionary: true };
+    let (found, length) = walk(bytes, chunk)?;
+    (length == bytes.len()).then_some(found)
+}
+
+/// The pages of a chunk that is read, but not copied: what follows the last of them is nobody's business.
+pub(super) fn readable(bytes: &[u8], chunk: &ColumnChunkMetaData) -> Option<Pages> {
+    walk(bytes, chunk).map(|(found, _)| found)
+}
+
+/// The pages that hold the chunk's values, and the bytes that they take.
+fn walk(bytes: &[u8], chunk: &ColumnChunkMetaData) -> Option<(Pages, usize)> {
+    let mut found = Pages { dictionary_bytes: 0, dictionary_values: 0, value_bytes: 0, all_in_dictionary: true };
     let (mut at, mut values) = (0_usize, 0_i64);
-    while at < bytes.len() {
+    // A chunk without values may have a dictionary all the same.
+    while at < bytes.len() && (values < chunk.num_values() || chunk.num_values() == 0) {
         let (head, header_bytes) = head(&bytes[at..])?;
         let body = &bytes[at + header_bytes..];
         let compressed = usize::try_from(head.compressed?).ok()?;
@@ -57,6 +74,8 @@ pub(super) fn pages(bytes: &[u8], chunk: &ColumnChunkMetaData) -> Option<Pages> 
                     return None;
                 }
                 found.dictionary_bytes = header_bytes + compressed;
+                found.dictionary_values = i64::from(head.values?);
+                found.value_bytes = u64::from(head.uncompressed?.unsigned_abs()) / u64::from(head.values?.unsigned_abs()).max(1);
             }
             DATA | DATA_V2 => {
                 values += i64::from(head.values?);
@@ -67,7 +86,7 @@ pub(super) fn pages(bytes: &[u8], chunk: &ColumnChunkMetaData) -> Option<Pages> 
         }
         at += header_bytes + compressed;
     }
-    (values == chunk.num_values()).then_some(found)
+    (values == chunk.num_values()).then_some((found, at))
 }
 
 /// The bytes of the dictionary page that `bytes` begin with, header included; `None` if there is none, or it is not what the
@@ -78,6 +97,16 @@ pub(super) fn dictionary_bytes(bytes: &[u8], chunk: &ColumnChunkMetaData) -> Opt
     let body = bytes.get(header_bytes..)?.get(..compressed)?;
     let is_whole = head.kind == Some(DICTIONARY) && fits(&head, body, chunk) && holds_its_values(&head, chunk)?;
     is_whole.then_some(header_bytes + compressed)
+}
+
+/// Whether `bytes` are one whole data page of the chunk.
+pub(super) fn is_data_page(bytes: &[u8], chunk: &ColumnChunkMetaData) -> bool {
+    let Some((head, header_bytes)) = head(bytes) else { return false };
+    let body = &bytes[header_bytes..];
+    head.compressed.is_some_and(|c| usize::try_from(c) == Ok(body.len()))
+        && matches!(head.kind, Some(DATA | DATA_V2))
+        && head.values.is_some_and(|v| i64::from(v) <= chunk.num_values())
+        && fits(&head, body, chunk)
 }
 
 /// Whether each value that a dictionary says it has can be there.

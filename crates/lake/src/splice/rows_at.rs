@@ -18,7 +18,8 @@ use super::change::within;
 use super::file::{SpliceFile, chunk_range, reader_metadata};
 use super::guard::guarded;
 use super::matching::BATCH_ROWS;
-use super::pages::pages;
+use super::pages::{dictionary_bytes, is_data_page, readable};
+use super::source::Fetched;
 use crate::rows::{Shape, damaged, unreadable};
 
 impl SpliceFile {
@@ -57,15 +58,9 @@ impl SpliceFile {
             let wanted = (0..self.schema().num_columns()).filter(|leaf| mask.leaf_included(*leaf));
             let ranges: Vec<Range<u64>> = wanted.clone().flat_map(|leaf| needed(metadata, group, leaf, &selection)).collect();
             let bytes = self.source.fetch(&ranges).await?;
-            if metadata.offset_index().is_none() {
-                for leaf in wanted {
-                    let chunk = self.metadata.row_group(group).column(leaf);
-                    let range = chunk_range(chunk);
-                    let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-                    let whole = bytes.get_bytes(range.start, length).map_err(|e| unreadable(self.file(), e))?;
-                    if pages(&whole, chunk).is_none() {
-                        return Err(damaged(self.file()).hint("a column does not have the pages that the footer says"));
-                    }
+            for leaf in wanted {
+                if !is_sound(&bytes, metadata, group, leaf, &selection) {
+                    return Err(damaged(self.file()).hint("a column does not have the pages that the footer says"));
                 }
             }
             let rows = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, reader.clone())
@@ -88,6 +83,23 @@ impl SpliceFile {
         }
         Ok(batch)
     }
+}
+
+/// Whether the pages that are read for `selection` are what the footer says: all of the chunk's, if they are there.
+fn is_sound(bytes: &Fetched, metadata: &ParquetMetaData, group: usize, leaf: usize, selection: &RowSelection) -> bool {
+    let chunk = metadata.row_group(group).column(leaf);
+    let part = |range: &Range<u64>| bytes.get_bytes(range.start, usize::try_from(range.end - range.start).ok()?).ok();
+    let whole = chunk_range(chunk);
+    if let Some(bytes) = part(&whole) {
+        return readable(&bytes, chunk).is_some();
+    }
+    needed(metadata, group, leaf, selection).iter().all(|range| {
+        let Some(bytes) = part(range) else { return false };
+        if range.start == whole.start && dictionary_bytes(&bytes, chunk) == Some(bytes.len()) {
+            return true;
+        }
+        is_data_page(&bytes, chunk)
+    })
 }
 
 /// The bytes of a chunk that are read for `selection`.

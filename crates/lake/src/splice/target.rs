@@ -26,6 +26,8 @@ pub(super) struct Target {
     /// The Arrow field that is written.
     pub(super) field: Field,
     factory: ArrowRowGroupWriterFactory,
+    /// The same without a dictionary.
+    plain: ArrowRowGroupWriterFactory,
 }
 
 impl Target {
@@ -44,9 +46,13 @@ impl Target {
         if !same {
             return None;
         }
-        // The factory takes schema and properties from a writer, which writes nothing.
-        let writer = SerializedFileWriter::new(std::io::sink(), alone, Arc::new(properties.clone())).ok()?;
-        Some(Self { field: field.clone(), factory: ArrowRowGroupWriterFactory::new(&writer, schema) })
+        let factory = |properties: WriterProperties| {
+            // The factory takes schema and properties from a writer, which writes nothing.
+            let writer = SerializedFileWriter::new(std::io::sink(), alone.clone(), Arc::new(properties)).ok()?;
+            Some(ArrowRowGroupWriterFactory::new(&writer, schema.clone()))
+        };
+        let plain = properties.clone().into_builder().set_dictionary_enabled(false).build();
+        Some(Self { field: field.clone(), factory: factory(properties.clone())?, plain: factory(plain)? })
     }
 
     /// A column that the file does not have, null wherever nothing else is said, and the type it has in Parquet.
@@ -58,8 +64,9 @@ impl Target {
     }
 
     /// Writers for the column's leaves.
-    pub(super) fn writers(&self) -> Result<Vec<ArrowColumnWriter>, ParquetError> {
-        self.factory.create_column_writers(0)
+    pub(super) fn writers(&self, dictionary: bool) -> Result<Vec<ArrowColumnWriter>, ParquetError> {
+        let factory = if dictionary { &self.factory } else { &self.plain };
+        factory.create_column_writers(0)
     }
 }
 

@@ -23,7 +23,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use super::change::{NewValues, changed};
 use super::file::{SpliceFile, chunk_range, leaves_of_roots};
 use super::guard::guarded;
-use super::matching::BATCH_ROWS;
+use super::matching::{BATCH_ROWS, batch_rows, row_bytes};
 use super::pages::pages;
 use super::plan::{GroupPlan, Plan, Sound, plan, sound};
 use super::source::Fetched;
@@ -261,20 +261,27 @@ impl Work<'_> {
         bytes: &Fetched,
         writer: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     ) -> Result<(), Stop> {
+        let (mut dictionary, mut value_bytes) = (false, 0);
         for leaf in self.leaves[root].clone() {
             let whole = bytes_of(bytes, &self.range(group, leaf));
-            if whole.and_then(|b| pages(&b, self.file.metadata.row_group(group).column(leaf))).is_none() {
-                return Err(Stop::Unfit("a column does not have the pages that the footer says"));
-            }
+            let found = whole.and_then(|b| pages(&b, self.file.metadata.row_group(group).column(leaf)));
+            let found = found.ok_or(Stop::Unfit("a column does not have the pages that the footer says"))?;
+            value_bytes += found.value_bytes;
+            // A dictionary that says little more than once costs more than it saves.
+            dictionary |= found.dictionary_bytes > 0 && found.dictionary_values.unsigned_abs() * 2 < rows.end - rows.start;
         }
+        let of_group = self.file.metadata.row_group(group);
+        let chunks = self.leaves[root].clone().map(|leaf| of_group.column(leaf));
+        let batch_rows = batch_rows(value_bytes.max(row_bytes(chunks, rows.end - rows.start)));
+        let dictionary = dictionary || self.leaves[root].len() > 1 || self.is_mostly_null(group, root);
         let target = self.plan.targets.get(&root).ok_or(Stop::Unfit("a column was not planned"))?;
         let new = self.plan.new_values(root, self.edits);
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes.clone(), self.file.native()?.clone())
             .with_row_groups(vec![group])
             .with_projection(ProjectionMask::roots(self.file.schema(), [root]))
-            .with_batch_size(BATCH_ROWS)
+            .with_batch_size(batch_rows)
             .build()?;
-        let mut writers = target.writers()?;
+        let mut writers = target.writers(dictionary)?;
         let mut first = rows.start;
         for batch in reader {
             let batch = batch.map_err(ParquetError::from)?;
@@ -289,6 +296,14 @@ impl Work<'_> {
         self.finish(writers, writer)
     }
 
+    /// Whether a column has so few values that nothing can be told of how they repeat.
+    fn is_mostly_null(&self, group: usize, root: usize) -> bool {
+        let of_group = self.file.metadata.row_group(group);
+        let statistics = of_group.column(self.leaves[root].start).statistics();
+        let nulls = statistics.and_then(parquet::file::statistics::Statistics::null_count_opt);
+        nulls.is_some_and(|nulls| nulls * 2 > of_group.num_rows().unsigned_abs())
+    }
+
     /// Encodes a column that the file lacks.
     fn add(
         &mut self,
@@ -297,7 +312,7 @@ impl Work<'_> {
         new: NewValues<'_>,
         writer: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     ) -> Result<(), Stop> {
-        let mut writers = target.writers()?;
+        let mut writers = target.writers(true)?;
         for piece in pieces(rows, BATCH_ROWS as u64) {
             let length = usize::try_from(piece.end - piece.start).unwrap_or(0);
             let nulls = new_null_array(target.field.data_type(), length);

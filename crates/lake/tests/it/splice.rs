@@ -89,10 +89,9 @@ fn scripted(rows: u64, less: bool) -> Edits {
 }
 
 /// Splices each file of `dir/files` into `dir/files/out`; the names of those that were encoded whole.
-async fn splice_all(dir: &FsPath) -> (usize, Vec<String>) {
-    let spec = spec();
-    let log = adopt(dir, "files", &spec).await;
-    let settings = SpliceSettings::new(&spec, &arrow_schema(&spec));
+async fn splice_all(dir: &FsPath, spec: &TableSpec) -> (usize, Vec<String>) {
+    let log = adopt(dir, "files", spec).await;
+    let settings = SpliceSettings::new(spec, &arrow_schema(spec));
     let out = dir.join("files/out");
     std::fs::create_dir(&out).unwrap();
     let (mut fell_back, files) = (Vec::new(), log.standing_files(1).await.unwrap());
@@ -135,12 +134,35 @@ async fn files_by_pyarrow_and_duckdb_become_what_both_see_as_the_naive_rewrite()
     let files = dir.path().join("files");
     std::fs::create_dir(&files).unwrap();
     let made = run(Command::new(&python).arg(script("splice_files.py")).arg("make").arg(&files));
-    let (count, fell_back) = splice_all(dir.path()).await;
+    let (count, fell_back) = splice_all(dir.path(), &spec()).await;
     assert_eq!(count, made.lines().count());
     // Rows cannot go from among timestamps of 96 bits without these being written as others.
     assert_eq!(fell_back, ["pyarrow-96-bits-less.parquet"]);
     let told = run(Command::new(&python).arg(script("splice_files.py")).arg("check").arg(&files));
     assert_eq!(told, format!("{count} files, 0 differences\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_by_spark_become_what_spark_sees_as_the_naive_rewrite() {
+    let found = std::env::var_os("ALLUVIUM_TEST_SPARK_PYTHON").zip(std::env::var_os("ALLUVIUM_TEST_SPARK_JARS"));
+    let Some((python, jars)) = found else {
+        eprintln!(
+            "skipped: files by Spark, because ALLUVIUM_TEST_SPARK_PYTHON and ALLUVIUM_TEST_SPARK_JARS are not set (.ci/run sets them)"
+        );
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let files = dir.path().join("files");
+    std::fs::create_dir(&files).unwrap();
+    let spark = |verb: &str| run(Command::new(&python).arg(script("splice_spark.py")).arg(&jars).arg(verb).arg(&files));
+    let made = spark("make");
+    let mut columns: Vec<(String, DataType)> = spec().columns.into_iter().map(|c| (c.name, c.data_type)).collect();
+    columns.push(("i".to_owned(), DataType::Long));
+    let (count, fell_back) = splice_all(dir.path(), &table(columns)).await;
+    assert_eq!(count, made.lines().count());
+    assert_eq!(fell_back, ["96-bits-less.parquet"]);
+    let told = spark("check");
+    assert!(told.ends_with(&format!("{count} files, 0 differences\n")), "{told}");
 }
 
 /// The type of ours that is Arrow's, if there is one.

@@ -44,6 +44,8 @@ pub(super) struct ProcessPlan {
     /// How often it may begin.
     pub(super) lives: u32,
     pub(super) skew_micros: i64,
+    /// Begins once the namespace was deleted.
+    pub(super) next_life: bool,
     /// Goes on behind what the topic has lost.
     pub(super) accepts_loss: bool,
 }
@@ -149,10 +151,11 @@ impl Plan {
             after = Some("keep");
             // No program can fence a put that a store carries out long after it failed.
             weather = weather.prompt();
-            processes.retain(|p| matches!(p.role, Role::UntilIdle | Role::Once | Role::Follow { .. }));
+            // In the former life one process takes in: a second one that finishes a batch of the first is known to nobody who deletes.
+            processes.truncate(1);
             for _ in 0..dice_of_ends.between(1, 2) {
                 let role = dice_of_ends.one_of(&[Role::UntilIdle, Role::UntilIdle, Role::Once]);
-                processes.push(ProcessPlan::roll(&mut dice_of_ends, role));
+                processes.push(ProcessPlan { next_life: true, ..ProcessPlan::roll(&mut dice_of_ends, role) });
             }
             processes.push(ProcessPlan::roll(&mut dice_of_ends, Role::Deletes));
         }
@@ -212,6 +215,7 @@ impl ProcessPlan {
             starts_ms: dice.of_any_size(0, 0, 14).min(latest),
             lives: u32::try_from(dice.between(1, 4)).unwrap_or(1),
             skew_micros: dice.between(0, 20_000_000).cast_signed() - 10_000_000,
+            next_life: false,
             accepts_loss: false,
         }
     }

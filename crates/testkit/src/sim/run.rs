@@ -1,7 +1,7 @@
 //! A world from its beginning to its verdict.
 
 use std::path::Path as FsPath;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +26,10 @@ use crate::kafka::MemoryCluster;
 
 /// A process that failed, or died, begins again within this time.
 const MAX_RESTART_MS: u64 = 20_000;
+
+/// A process of the next life looks so often, this long apart, whether the former one has ended.
+const MAX_WAITS: u32 = 300;
+const WAIT: Duration = Duration::from_millis(300);
 
 /// How a world came out.
 #[derive(Debug, Clone)]
@@ -60,6 +64,7 @@ pub(super) fn run(
         cluster: MemoryCluster::default(),
         expired: Arc::default(),
         deliveries: Deliveries::default(),
+        deleted: Arc::default(),
     };
     // Not all futures of the engine are known to be fit for several threads; here is one.
     let tasks = LocalSet::new();
@@ -92,6 +97,8 @@ pub(super) struct Stage {
     pub(super) cluster: MemoryCluster,
     expired: Arc<Mutex<Vec<Expired>>>,
     pub(super) deliveries: Deliveries,
+    /// The namespace was deleted.
+    deleted: Arc<AtomicBool>,
 }
 
 impl Stage {
@@ -130,7 +137,16 @@ impl Stage {
         let turn = |life: u32| hash(&("life", self.plan.seed, process, life));
         let mut dice = Dice::of(self.plan.seed, &("lives", process));
         self.world.wait(None, Duration::from_millis(plan.starts_ms), turn(0)).await;
+        for _ in 0..MAX_WAITS {
+            if !plan.next_life || self.deleted.load(Ordering::SeqCst) {
+                break;
+            }
+            self.world.wait(None, WAIT, turn(0)).await;
+        }
         for life in 0..plan.lives {
+            if plan.next_life && !self.deleted.load(Ordering::SeqCst) {
+                return Ok(());
+            }
             let (number, died) = self.world.begin_life(process, life + 1 < plan.lives);
             let stage = self.clone();
             let role = plan.role;
@@ -222,7 +238,10 @@ impl Stage {
                 let engine = self.engine(store, machine.clone(), Stop::default(), false);
                 for _ in 0..dice.between(1, 20) {
                     match engine.delete_namespace().await {
-                        Ok(_) => return Vec::new(),
+                        Ok(_) => {
+                            self.deleted.store(true, Ordering::SeqCst);
+                            return Vec::new();
+                        }
                         // Somebody is at work there, or nobody was yet.
                         Err(e) if matches!(e.kind(), Kind::Conflict | Kind::NotFound) => {}
                         Err(e) => return vec![e],

@@ -127,6 +127,19 @@ fn the_latest_clearing_of_any_position_is_the_one_that_counts() {
 }
 
 #[test]
+fn the_latest_clearing_counts_also_when_a_position_between_had_an_earlier_one() {
+    let lines = ["1 r4 40 erase user a", "2 r2 20 erase user a", "3 r1 10 set user a note 1"];
+    assert_eq!(told(&ledger(&lines), 3), ["user a: 10 null ip=null@r4 note=1@r1; 40 null ip=null@r4; * same"]);
+}
+
+#[test]
+fn an_update_reaches_every_piece_that_begins_before_its_bound() {
+    let lines = ["1 r1 15 set user a note 1", "1 r2 20 erase user a until 3", "1 r3 30 erase user a"];
+    let want = "user a: 3 null ip=null@r2 note=1@r1; 15 null ip=null@r3 note=1@r1; 30 null ip=null@r3; * same";
+    assert_eq!(fates(&lines), [want]);
+}
+
+#[test]
 fn a_second_look_back_is_needed_where_a_late_request_is_itself_undone() {
     // a was erased by d1 in batch 1. r1 (batch 2) moves it to b before d1, r0 (batch 3) to c before that: a is erased, b too since
     // batch 2 only by its own.

@@ -353,9 +353,11 @@ impl ChangesReader<'_> {
         let Some(reader) = &mut self.consumer else { return Ok(()) };
         let token = &changes.next;
         let now_ms = self.engine.clock.now_ms();
-        let there = reader.store.find(&reader.name, &self.who.dataset).await?;
-        if there.is_some_and(|c| c.number == reader.record && c.reached(self.kind).next == token.next) {
-            return Ok(());
+        if self.at == token.next {
+            let there = reader.store.find(&reader.name, &self.who.dataset).await?;
+            if there.is_some_and(|c| c.number == reader.record && c.reached(self.kind).next == token.next) {
+                return Ok(());
+            }
         }
         match reader.store.advance(&reader.name, &self.who.dataset, token, now_ms).await? {
             Advanced::Moved(there) => {

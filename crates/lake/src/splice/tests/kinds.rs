@@ -388,3 +388,39 @@ async fn a_miss_costs_the_dictionary_and_outside_the_bounds_not_even_that() {
     let expected: Vec<u64> = ids.iter().zip(0..).filter(|(id, _)| *id == "id00002").map(|(_, i)| i).collect();
     assert_eq!((found.len(), found), (40, expected));
 }
+
+#[tokio::test]
+async fn a_row_costs_the_pages_it_is_in() {
+    let spec = table(&[("n", "long"), ("body", "string")]);
+    let body: Vec<String> = (0..50_000).map(|i| format!("{:x}", i * 2_654_435_761_u64)).collect();
+    let numbers = Int64Array::from_iter_values(0..50_000);
+    let rows = batch(vec![("n", Arc::new(numbers)), ("body", Arc::new(StringArray::from(body)))]);
+    let properties = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_data_page_row_count_limit(1000)
+        .set_write_batch_size(1000)
+        .build();
+    let file = parquet(&rows, properties);
+    let opened = open_as(&file, 30_000, |_| {}).await.unwrap();
+    let before = opened.bytes_read();
+    let read = opened.rows_at(&arrow_schema(&spec), &[17_000, 17_001]).await.unwrap();
+    assert_eq!(read.column(0).as_primitive::<Int64Type>().values(), &[17_000, 17_001]);
+    // Two of a hundred pages, and the index.
+    let cost = opened.bytes_read() - before;
+    assert!(cost * 10 < file.len() as u64, "{cost} of {} bytes", file.len());
+}
+
+#[test]
+fn all_that_waits_can_be_spawned() {
+    fn spawnable<T: Send>(_: T) {}
+    async fn all(file: &super::super::SpliceFile, settings: &SpliceSettings, wanted: &dyn Wanted) -> alluvium_core::Result<()> {
+        file.matching("id", wanted).await?;
+        file.rows_at(&Arc::new(Schema::empty()), &[]).await?;
+        let _ = file.splice(&Edits::default(), settings, None).await?;
+        Ok(())
+    }
+    fn of(file: &super::super::SpliceFile, settings: &SpliceSettings) {
+        spawnable(all(file, settings, &|_: &str| true));
+    }
+    let _ = of;
+}
