@@ -43,7 +43,8 @@ const FIRST: [(&str, u32, &str, &str); 7] = [
     ("6", 6, "e", "u5"),
     ("7", 7, "e", "u6"),
 ];
-const LATER: [(&str, u32, &str, &str); 4] = [("8", 1, "a", "u1"), ("9", 9, "w", "u2"), ("10", 2, "d", "u3"), ("11", 8, "f", "u7")];
+const LATER: [(&str, u32, &str, &str); 4] =
+    [("8", 1, "a", "u1"), ("9", 9, "w", "u2"), ("10", 2, "d", "u3"), ("11", 8, "f", "u7")];
 
 const EARLY_REQUESTS: [&str; 5] = [
     r#"{"request_id":"r1","org_id":"o","op":"convert","field":"lead","from":"a","to":"b","execution_time":"2026-01-01T10:00:00Z"}"#,
@@ -63,8 +64,10 @@ const LATE_REQUESTS: [&str; 6] = [
     r#"{"request_id":"r2","org_id":"o","op":"delete","scope":"subject","field":"lead","id":"e","execution_time":"2026-01-01T10:00:00Z"}"#,
 ];
 
-/// The rows that must stand at the end, worked out by hand: id, lead, user, note, `_original`.
-const WANTED: [(&str, &str, Option<&str>, Option<&str>, Option<&str>); 8] = [
+/// Id, lead, user, note, `_original`.
+type Cells = (&'static str, &'static str, Option<&'static str>, Option<&'static str>, Option<&'static str>);
+/// The rows that must stand at the end, worked out by hand.
+const WANTED: [Cells; 8] = [
     ("1", "b", None, None, Some(r#"{"lead":"a","note":"n","user":"u1"}"#)),
     ("2", "b", Some("u2"), Some("n"), Some(r#"{"lead":"a"}"#)),
     ("3", "b", None, None, Some(r#"{"note":"n","user":"u1"}"#)),
@@ -83,9 +86,8 @@ fn put(directory: &Path, kind: &str, name: &str, text: &str) {
 
 fn put_rows(directory: &Path, name: &str, rows: &[(&str, u32, &str, &str)]) {
     let line = |(id, hour, lead, user): &(&str, u32, &str, &str)| {
-        format!(
-            r#"{{"id":"{id}","org":"o","at":"2026-01-01T{hour:02}:00:00Z","lead":"{lead}","user":"{user}","note":"n"}}"#
-        ) + "\n"
+        format!(r#"{{"id":"{id}","org":"o","at":"2026-01-01T{hour:02}:00:00Z","lead":"{lead}","user":"{user}","note":"n"}}"#)
+            + "\n"
     };
     put(directory, "call", name, &rows.iter().map(line).collect::<String>());
 }
@@ -181,11 +183,8 @@ async fn ended(store: &Arc<dyn ObjectStore>) -> Ended {
         row.remove("_ingested_at");
     }
     rows.sort();
-    let mut retries: Vec<_> = all("retries")
-        .await
-        .into_iter()
-        .map(|r| (r["request_id"].clone(), r["attempts"].clone(), r["state"].clone()))
-        .collect();
+    let mut retries: Vec<_> =
+        all("retries").await.into_iter().map(|r| (r["request_id"].clone(), r["attempts"].clone(), r["state"].clone())).collect();
     retries.sort();
     assert!(retries.windows(2).all(|pair| pair[0] != pair[1]), "told twice: {retries:?}");
     let mut outcomes: Vec<_> =

@@ -164,7 +164,7 @@ fn seeds() -> Range<u64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_are_the_oracles_at_every_version_whatever_comes_in_what_order_and_whoever_dies() {
     let size =
-        Size { events: number("ORACLE_EVENTS", 150), requests: number("ORACLE_REQUESTS", 120), waves: number("ORACLE_WAVES", 5) };
+        Size { events: number("ORACLE_EVENTS", 100), requests: number("ORACLE_REQUESTS", 90), waves: number("ORACLE_WAVES", 4) };
     for seed in seeds() {
         println!("seed {seed}");
         world(seed, size).await;

@@ -298,7 +298,11 @@ async fn check_outcomes(
                 // One that rows matched on their way in does not wait, and needs no word.
                 let came_in = outcomes.keys().any(|(job, request, _)| job == "ingest" && request == id);
                 let is_right = if waits { told.is_none() } else { told.is_some() || came_in };
-                assert!(is_right, "{name} version {number}: waits: {waits}, told {told:?}, came in: {came_in}: {}", request.to_json());
+                assert!(
+                    is_right,
+                    "{name} version {number}: waits: {waits}, told {told:?}, came in: {came_in}: {}",
+                    request.to_json()
+                );
             }
             position = version.position;
         }
@@ -332,7 +336,10 @@ fn counts(request: &Request, dataset: usize) -> bool {
 /// States as they are told, and the rows of `retries` behind them.
 async fn check_states(engine: &Engine, accepted: &[Accepted], expected: &BTreeMap<&str, Expected>, store: &Arc<dyn ObjectStore>) {
     let mut retries: BTreeMap<(String, String), Vec<(u64, String)>> = BTreeMap::new();
+    let mut told: BTreeSet<[String; 4]> = BTreeSet::new();
     for row in rows(store, "retries").await {
+        let by = ["dataset", "request_id", "job", "batch_id"].map(|name| row[name].clone());
+        assert!(told.insert(by), "a batch tells of a request twice: {row:?}");
         let of = retries.entry((row["dataset"].clone(), row["request_id"].clone())).or_default();
         of.push((row["attempts"].parse().unwrap(), row["state"].clone()));
     }
@@ -356,7 +363,8 @@ async fn check_states(engine: &Engine, accepted: &[Accepted], expected: &BTreeMa
             for (n, state) in attempts.iter().filter(|(_, state)| state != "applied") {
                 assert_eq!(state == "unmatched", *n == MAX_ATTEMPTS, "{}: attempts {attempts:?}", told());
             }
-            assert!(applied <= 1, "{}: applied {applied} times: {attempts:?}", told());
+            // Ingest and a mutation may find rows at the same time, each before the other has told of its own.
+            assert!(applied <= 2, "{}: applied {applied} times: {attempts:?}", told());
             match state {
                 RequestState::Applied => assert!(may.contains(&one.request.id), "{}: applied, and matches no row", told()),
                 RequestState::Unmatched => {
@@ -373,8 +381,8 @@ async fn check_states(engine: &Engine, accepted: &[Accepted], expected: &BTreeMa
 async fn check_late(engine: &Engine, datasets: &[Dataset], accepted: &[Accepted]) {
     for one in accepted.iter().step_by(accepted.len().div_ceil(LATE_SAMPLES)) {
         let of_org: Vec<Accepted> = accepted.iter().filter(|a| a.request.org == one.request.org).cloned().collect();
-        let about = datasets.iter().enumerate().filter(|(at, _)| counts(&one.request, *at));
-        let wanted = about.map(|(_, dataset)| is_late(dataset, &of_dataset(&of_org, dataset), one)).any(|late| late);
+        let mut about = datasets.iter().enumerate().filter(|(at, _)| counts(&one.request, *at));
+        let wanted = about.any(|(_, dataset)| is_late(dataset, &of_dataset(&of_org, dataset), one));
         let status = engine.show_request(&one.request.id).await.unwrap();
         assert_eq!(status.late, wanted, "whether it is late: {} of batch {}", one.request.to_json(), one.batch);
     }
