@@ -145,7 +145,7 @@ impl<'a> Resolving<'a> {
         let source = SourceRows::new(rows, self.dataset)?;
         let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
         let mut hits = self.hits.lock().unwrap_or_else(PoisonError::into_inner);
-        let edits = plan_edits(&source, self.dataset, &fates, &mut hits)?;
+        let edits = plan_edits(&source, self.dataset, &fates, &|key| self.ledger.is_named(key), &mut hits)?;
         self.erased.fetch_add(edits.erased.len() as u64, Ordering::Relaxed);
         if edits.is_empty() { Ok(rows.clone()) } else { edited(rows, &edits, self.dataset) }
     }

@@ -189,6 +189,11 @@ impl DatasetLedger {
         self.fates.is_empty()
     }
 
+    /// Whether a request may name a node.
+    pub(crate) fn is_named(&self, key: &SortedKey) -> bool {
+        self.requests.may_contain(key)
+    }
+
     /// Whether anything may be known of a node.
     pub(crate) fn may_know(&self, key: &SortedKey) -> bool {
         self.fates.may_contain(key)

@@ -132,7 +132,7 @@ impl Looking {
             rows = opened.rows_at(&projected(&whole, all.collect::<BTreeSet<_>>()), &positions).await?;
         }
         let source = SourceRows::new(&rows, &self.dataset)?;
-        let edits = plan_edits(&source, &self.dataset, &fates, &mut looked.hits)?;
+        let edits = plan_edits(&source, &self.dataset, &fates, &|key| self.ledger.is_named(key), &mut looked.hits)?;
         if !edits.is_empty() {
             looked.rewrite = Some(self.rewrite(&opened, stats.as_deref(), &rows, &positions, edits).await?);
         }

@@ -10,8 +10,8 @@ use super::original::Original;
 use super::rows::SourceRows;
 use crate::ledger::{OwnedNode, node_key};
 
-/// Rows that requests may have matched, by what they hang on, with how many they are. For each, the ids (and the key) that have a fate;
-/// others are left out, as no request names them.
+/// Rows that requests may have matched, by what they hang on, with how many they are. For each, the ids (and the key) that a request
+/// names; others are left out.
 pub(crate) type Hits = BTreeMap<HitRow, u64>;
 
 /// What a row hangs on that requests name.
@@ -59,12 +59,13 @@ const ORG_PLACE: usize = 0;
 const RECORD_PLACE: usize = 1;
 const FIRST_ID_PLACE: usize = 2;
 
-/// Plans what must change in the rows so that they are what the fates say. `nodes` are those whose fates are given; those that are not in
-/// `fates` leave rows as they are.
+/// Plans what must change in the rows so that they are what the fates say. Nodes that are not in `fates` leave rows as they are; a request
+/// may still name them (`is_named`) and match rows that end where they began.
 pub(crate) fn plan_edits(
     rows: &SourceRows<'_>,
     dataset: &Dataset,
     fates: &HashMap<SortedKey, LedgerFate>,
+    is_named: &dyn Fn(&SortedKey) -> bool,
     hits: &mut Hits,
 ) -> Result<RowEdits> {
     let mut planner = EditPlanner::new(dataset);
@@ -74,24 +75,22 @@ pub(crate) fn plan_edits(
         found.clear();
         found.resize(FIRST_ID_PLACE + dataset.identities.len(), None);
         let (org, time) = (rows.org(row), rows.event_time_micros(row));
-        let mut hit: Option<HitRow> = None;
-        nodes_of_row(rows, row, &original, dataset, |place, node| {
-            found[place] = fates.get(&node_key(org, node));
-            if found[place].is_none() {
-                return;
-            }
-            let hit = hit.get_or_insert_with(|| HitRow {
-                org: org.to_owned(),
-                ids: vec![None; dataset.identities.len()],
-                key: None,
-                event_time: time,
+        nodes_of_row(rows, row, &original, dataset, |place, node| found[place] = fates.get(&node_key(org, node)));
+        if found.iter().any(Option::is_some) || rows.original_text(row).is_some() {
+            let ids = vec![None; dataset.identities.len()];
+            let mut hit = HitRow { org: org.to_owned(), ids, key: None, event_time: time };
+            nodes_of_row(rows, row, &original, dataset, |place, node| {
+                if found[place].is_none() && !is_named(&node_key(org, node)) {
+                    return;
+                }
+                match node {
+                    Node::Org => {}
+                    Node::Record(key) => hit.key = Some(key.to_owned()),
+                    Node::Id { id, .. } => hit.ids[place - FIRST_ID_PLACE] = Some(id.to_owned()),
+                }
             });
-            match node {
-                Node::Org => {}
-                Node::Record(key) => hit.key = Some(key.to_owned()),
-                Node::Id { id, .. } => hit.ids[place - FIRST_ID_PLACE] = Some(id.to_owned()),
-            }
-        });
+            *hits.entry(hit).or_default() += 1;
+        }
         let fate = match resolve(time, found[ORG_PLACE], found[RECORD_PLACE], &found[FIRST_ID_PLACE..]) {
             Outcome::Unchanged => Fate::Unchanged,
             Outcome::Erased => Fate::Erased,
@@ -104,9 +103,6 @@ pub(crate) fn plan_edits(
                 Fate::Changed(ids.chain(columns).collect())
             }
         };
-        if let Some(hit) = hit {
-            *hits.entry(hit).or_default() += 1;
-        }
         planner.row(rows, row, &original, fate)?;
     }
     Ok(planner.finish())

@@ -7,7 +7,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use alluvium_core::Kind;
 use alluvium_engine::{Engine, Mode, RunSummary};
@@ -115,6 +115,7 @@ async fn wave(lab: &Lab, store: &Arc<dyn ObjectStore>, directory: &Path, wave: &
 }
 
 async fn world(seed: u64, size: Size) {
+    let started = Instant::now();
     let history = History::new(seed, size);
     let directory = tempfile::tempdir().unwrap();
     let lab = Lab::new(directory.path(), &history.yaml);
@@ -123,6 +124,7 @@ async fn world(seed: u64, size: Size) {
     for one in &history.waves {
         wave(&lab, &store, directory.path(), one, &mut dice).await;
     }
+    let came = started.elapsed();
     let quiet = |doing| async {
         let summary = run(&lab.engine(&Store::over(store.clone())), doing).await.unwrap();
         if let Some((dataset, error)) = summary.failed.first() {
@@ -138,7 +140,15 @@ async fn world(seed: u64, size: Size) {
         runs += 1;
         assert!(runs < MOST_QUIET_RUNS, "there is always something left to do");
     }
+    let ran = started.elapsed();
     check(&history, &lab, &store).await;
+    let seconds = |time: Duration| time.as_secs_f64();
+    println!(
+        "seed {seed}: right; {:.1} s of waves, {:.1} s until idle, {:.1} s of checks",
+        seconds(came),
+        seconds(ran - came),
+        seconds(started.elapsed() - ran)
+    );
 }
 
 fn number(name: &str, default: usize) -> usize {
@@ -156,9 +166,7 @@ async fn tables_are_the_oracles_at_every_version_whatever_comes_in_what_order_an
     let size =
         Size { events: number("ORACLE_EVENTS", 150), requests: number("ORACLE_REQUESTS", 120), waves: number("ORACLE_WAVES", 5) };
     for seed in seeds() {
-        let started = std::time::Instant::now();
         println!("seed {seed}");
         world(seed, size).await;
-        println!("seed {seed}: right, {:.1} s", started.elapsed().as_secs_f64());
     }
 }
