@@ -43,7 +43,8 @@ const FIRST: [(&str, u32, &str, &str); 7] = [
     ("6", 6, "e", "u5"),
     ("7", 7, "e", "u6"),
 ];
-const LATER: [(&str, u32, &str, &str); 4] = [("8", 1, "a", "u1"), ("9", 9, "w", "u2"), ("10", 2, "d", "u3"), ("11", 8, "f", "u7")];
+const LATER: [(&str, u32, &str, &str); 4] =
+    [("8", 1, "a", "u1"), ("9", 9, "w", "u2"), ("10", 2, "d", "u3"), ("11", 8, "f", "u7")];
 
 const EARLY_REQUESTS: [&str; 5] = [
     r#"{"request_id":"r1","org_id":"o","op":"convert","field":"lead","from":"a","to":"b","execution_time":"2026-01-01T10:00:00Z"}"#,
@@ -83,9 +84,8 @@ fn put(directory: &Path, kind: &str, name: &str, text: &str) {
 
 fn put_rows(directory: &Path, name: &str, rows: &[(&str, u32, &str, &str)]) {
     let line = |(id, hour, lead, user): &(&str, u32, &str, &str)| {
-        format!(
-            r#"{{"id":"{id}","org":"o","at":"2026-01-01T{hour:02}:00:00Z","lead":"{lead}","user":"{user}","note":"n"}}"#
-        ) + "\n"
+        format!(r#"{{"id":"{id}","org":"o","at":"2026-01-01T{hour:02}:00:00Z","lead":"{lead}","user":"{user}","note":"n"}}"#)
+            + "\n"
     };
     put(directory, "call", name, &rows.iter().map(line).collect::<String>());
 }
@@ -181,11 +181,8 @@ async fn ended(store: &Arc<dyn ObjectStore>) -> Ended {
         row.remove("_ingested_at");
     }
     rows.sort();
-    let mut retries: Vec<_> = all("retries")
-        .await
-        .into_iter()
-        .map(|r| (r["request_id"].clone(), r["attempts"].clone(), r["state"].clone()))
-        .collect();
+    let mut retries: Vec<_> =
+        all("retries").await.into_iter().map(|r| (r["request_id"].clone(), r["attempts"].clone(), r["state"].clone())).collect();
     retries.sort();
     assert!(retries.windows(2).all(|pair| pair[0] != pair[1]), "told twice: {retries:?}");
     let mut outcomes: Vec<_> =

@@ -298,7 +298,11 @@ async fn check_outcomes(
                 // One that rows matched on their way in does not wait, and needs no word.
                 let came_in = outcomes.keys().any(|(job, request, _)| job == "ingest" && request == id);
                 let is_right = if waits { told.is_none() } else { told.is_some() || came_in };
-                assert!(is_right, "{name} version {number}: waits: {waits}, told {told:?}, came in: {came_in}: {}", request.to_json());
+                assert!(
+                    is_right,
+                    "{name} version {number}: waits: {waits}, told {told:?}, came in: {came_in}: {}",
+                    request.to_json()
+                );
             }
             position = version.position;
         }
