@@ -133,7 +133,8 @@ impl LedgerBuilder {
         let mut step = |act| self.steps.push(Step { rank: number, act, bound });
         match &request.op {
             Op::Convert { field, from, to } => {
-                if let Some(Field(field)) = self.shape.field(field) {
+                // Ids that another dataset's column spells so, and this one cannot hold, are about the other alone.
+                if let Some(Field(field)) = self.shape.field(field).filter(|field| self.shape.can_hold(*field, to)) {
                     let (from, to) = (self.nodes.intern(field, from.as_str()), self.nodes.intern(field, to.as_str()));
                     if from != to {
                         step(Act::Convert { from, to });

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::node::{Field, Node};
 use crate::dataset::{Dataset, DatasetName, OnErase};
-use crate::request::{Delete, Op, Request, Scope};
+use crate::request::{Delete, Id, Op, Request, Scope, as_column_text};
+use crate::types::DataType;
 
 /// A dataset as the ledger sees it: its identity fields and what their erasure clears, whether it has a key, which columns an
 /// update may set. Two shapes that are equal fold the same requests to the same fates.
@@ -21,6 +22,8 @@ pub struct Shape {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IdentityShape {
     pub field: String,
+    /// The type of its ids.
+    pub ids: DataType,
     /// The columns that become null with the id; `None`: the row goes.
     pub clears: Option<Vec<u16>>,
 }
@@ -36,6 +39,7 @@ impl Shape {
         let is_identity = |name: &str| dataset.identities.iter().any(|i| i.field == name);
         let identities = dataset.identities.iter().map(|identity| IdentityShape {
             field: identity.field.clone(),
+            ids: dataset.field(&identity.field).map_or(DataType::String, |field| field.data_type.clone()),
             clears: match &identity.on_erase {
                 OnErase::Delete => None,
                 OnErase::Clear(columns) => Some(columns.iter().filter_map(place).collect()),
@@ -65,7 +69,8 @@ impl Shape {
     }
 
     /// What a request is about in this dataset: both ids of a convert, every subject whose field is here. Nothing, if it does not count here:
-    /// it names another dataset, a field that is no identity here, or only columns that an update may not set here.
+    /// it names another dataset, a field that is no identity here, only columns that an update may not set here, or an id to convert to that the
+    /// column here cannot hold.
     #[must_use]
     pub fn nodes<'r>(&self, request: &'r Request) -> Vec<Node<'r>> {
         if !self.is_named_by(request) {
@@ -73,7 +78,7 @@ impl Shape {
         }
         let has = |field: &str| self.field(field).is_some();
         match &request.op {
-            Op::Convert { field, from, to } if has(field) => {
+            Op::Convert { field, from, to } if self.field(field).is_some_and(|field| self.can_hold(field, to)) => {
                 vec![Node::Id { field, id: from.as_str() }, Node::Id { field, id: to.as_str() }]
             }
             Op::Update { field, id, set } if has(field) && set.keys().any(|column| self.settable(column).is_some()) => {
@@ -101,6 +106,11 @@ impl Shape {
     pub(super) fn field(&self, name: &str) -> Option<Field> {
         let at = self.identities.iter().position(|i| i.field == name)?;
         u16::try_from(at).ok().map(Field)
+    }
+
+    /// Whether the column of an identity can hold an id, spelled so.
+    pub(super) fn can_hold(&self, field: Field, id: &Id) -> bool {
+        as_column_text(&self.identity(field).ids, id).is_some_and(|text| text == *id)
     }
 
     pub(super) fn identity(&self, field: Field) -> &IdentityShape {

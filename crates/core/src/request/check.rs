@@ -114,7 +114,7 @@ fn id(key: &str, given: &Id, fields: &[&Field]) -> Result<Id, Refusal> {
 }
 
 /// The text that a column of this type gives for the value that `text` spells, if it fits: integers as decimal digits.
-fn as_column_text(data_type: &DataType, text: &Id) -> Option<Id> {
+pub(crate) fn as_column_text(data_type: &DataType, text: &Id) -> Option<Id> {
     let (min, max) = match data_type {
         DataType::String => return Some(text.clone()),
         DataType::Long => (i64::MIN, i64::MAX),

@@ -17,6 +17,7 @@ mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use check::as_column_text;
 pub use check::read_request;
 pub use stored::{REQUEST_FORMAT, RequestDigest};
 pub use text::{Id, JsonText};
