@@ -123,7 +123,6 @@ impl LedgerPosition {
 
     /// Whether it is before any request.
     #[must_use]
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
     pub const fn is_beginning(&self) -> bool {
         self.0 == 0
     }

@@ -44,7 +44,7 @@ impl DeltaLog {
                 rows: f.num_records().map(|rows| (rows as u64).saturating_sub(gone)),
                 mark: f
                     .deletion_vector_descriptor()
-                    .map(|v| mark_of(&v.storage_type.to_string(), &v.path_or_inline_dv, v.offset)),
+                    .map(|v| mark_of(v.storage_type.as_ref(), &v.path_or_inline_dv, v.offset)),
             }
         });
         Ok(Some(TableContents { version: snapshot.version(), files: files.collect() }))

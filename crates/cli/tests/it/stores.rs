@@ -421,10 +421,12 @@ fn a_batch_and_an_idle_run_make_few_requests() {
     let idle = run(0, 0);
     eprintln!("requests: one batch {one:?}, eleven {eleven:?}, idle {idle:?}");
     // A batch: list the chain; put a data file, the record, the commit, a file of notifications, their commit and the mark; list the two
-    // logs after the commits. Of gets only that of the source file; those at a run's start grow with what was done before.
+    // logs after the commits. Of gets that of the source file, and two that see whether the namespace still lives; those at a run's
+    // start grow with what was done before. A slow machine renews the lease now and then.
     let grown = |kind: &str| eleven[kind] - one[kind];
-    assert_eq!((grown("LIST"), grown("PUT")), (10 * 3, 10 * 6), "{one:?} {eleven:?}");
-    assert!((10..20).contains(&grown("GET")), "{one:?} {eleven:?}");
+    assert_eq!(grown("LIST"), 10 * 3, "{one:?} {eleven:?}");
+    assert!((10 * 6..10 * 6 + 5).contains(&grown("PUT")), "{one:?} {eleven:?}");
+    assert!((30..45).contains(&grown("GET")), "{one:?} {eleven:?}");
     // Thirteen records and fourteen entries of the table's log are read, and nothing is written but the lease.
     assert!((27..40).contains(&idle["GET"]) && idle["LIST"] <= 5, "{idle:?}");
     assert_eq!(idle["PUT"], 2);

@@ -95,7 +95,7 @@ impl DatasetLedger {
                 nodes_of(&accepted.request).into_iter().map(|node| node_key(&accepted.request.org, node)).collect();
             entries.extend(keys.into_iter().map(|key| (key, value.clone())));
         }
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries.sort_by_key(|entry| entry.0);
         write(engine, &self.requests, span, &entries).await?;
 
         let seeds = ours.iter().map(|a| (a.request.clone(), a.batch)).collect();
@@ -106,7 +106,7 @@ impl DatasetLedger {
                 entries.push((node_key(org, node), NodeFate::encode(org, node, now)));
             });
         }
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries.sort_by_key(|entry| entry.0);
         write(engine, &self.fates, span, &entries).await
     }
 

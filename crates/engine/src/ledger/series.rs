@@ -42,6 +42,11 @@ impl Series {
 
     /// Opens what came since.
     pub(crate) async fn extend(&mut self, up_to: BatchNumber) -> Result<()> {
+        if up_to.0 == 0 {
+            // Nothing tells of no batches, and a lake without requests is asked nothing.
+            self.files.clear();
+            return Ok(());
+        }
         for _ in 0..MAX_LOOKS {
             if self.extend_once(up_to).await? {
                 return Ok(());

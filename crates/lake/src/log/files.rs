@@ -70,7 +70,7 @@ impl DeltaLog {
                 rows: f.num_records().map(|n| n as u64),
                 mark: f
                     .deletion_vector_descriptor()
-                    .map(|v| mark_of(&v.storage_type.to_string(), &v.path_or_inline_dv, v.offset)),
+                    .map(|v| mark_of(v.storage_type.as_ref(), &v.path_or_inline_dv, v.offset)),
             })
             .collect())
     }

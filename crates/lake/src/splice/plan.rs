@@ -2,17 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use alluvium_core::{Error, Kind, Result};
+use alluvium_core::{Column, Error, Kind, Result};
 use arrow::array::{Array, ArrayRef};
-use arrow::datatypes::Schema;
+use arrow::datatypes::{Field, Schema};
 use parquet::arrow::{ARROW_SCHEMA_META_KEY, encode_arrow_schema};
 use parquet::file::metadata::KeyValue;
 use parquet::schema::types::{Type, TypePtr};
+use serde_json::Value;
 
 use super::change::{NewValues, within};
 use super::file::{SpliceFile, root_index};
 use super::target::{Target, fitted};
 use super::{Edits, SpliceSettings, reader_metadata};
+use crate::schema::delta_field;
+use crate::widen::{Widening, widening};
+
+/// Where Spark keeps its own schema of a file.
+const SPARK_SCHEMA_KEY: &str = "org.apache.spark.sql.parquet.row.metadata";
 
 /// Edits that were looked through.
 #[derive(Debug)]
@@ -44,7 +50,7 @@ pub(super) fn sound<'a>(file: &SpliceFile, edits: &'a Edits, settings: &SpliceSe
             return wrong(format!("the table is partitioned by the column {column}, which cannot change in place"));
         }
         match settings.schema.field_with_name(column) {
-            Ok(field) if field.data_type() == edit.values.data_type() => {}
+            Ok(field) if widening(edit.values.data_type(), field.data_type()) == Widening::Exact => {}
             Ok(field) => return wrong(format!("the new values of the column {column} are not of type {}", field.data_type())),
             Err(_) => return wrong(format!("the table has no column {column}")),
         }
@@ -143,18 +149,36 @@ pub(super) fn plan(file: &SpliceFile, edits: &Sound<'_>, settings: &SpliceSettin
     if !added.is_empty() {
         let (roots, new_fields): (Vec<TypePtr>, Vec<_>) = added.into_iter().unzip();
         plan.schema = extended(&root, roots).ok_or("a column cannot be added to its schema")?;
-        let described = |kv: &KeyValue| kv.key == ARROW_SCHEMA_META_KEY;
-        if let Some(at) = plan.key_values.as_ref().and_then(|all| all.iter().position(described)) {
-            let read = reader_metadata(file.metadata.clone()).map_err(|_| "its Arrow schema cannot be read")?;
-            let mut schema = read.schema().fields().iter().map(|f| f.as_ref().clone()).collect::<Vec<_>>();
-            schema.extend(new_fields);
-            let schema = Schema::new_with_metadata(schema, read.schema().metadata().clone());
-            if let Some(all) = &mut plan.key_values {
-                all[at].value = Some(encode_arrow_schema(&schema));
+        for kv in plan.key_values.iter_mut().flatten() {
+            match kv.key.as_str() {
+                ARROW_SCHEMA_META_KEY => kv.value = Some(arrow_schema_with(file, &new_fields)?),
+                SPARK_SCHEMA_KEY => kv.value = spark_schema_with(kv.value.as_deref(), &new_fields, settings),
+                _ => {}
             }
         }
+        // Without it, Spark goes by the file's own columns.
+        plan.key_values.iter_mut().for_each(|all| all.retain(|kv| kv.key != SPARK_SCHEMA_KEY || kv.value.is_some()));
     }
     Ok(plan)
+}
+
+/// What the writer said of its columns in Arrow's terms, with further ones.
+fn arrow_schema_with(file: &SpliceFile, columns: &[Field]) -> Result<String, &'static str> {
+    let read = reader_metadata(file.metadata.clone()).map_err(|_| "its Arrow schema cannot be read")?;
+    let mut fields: Vec<Field> = read.schema().fields().iter().map(|f| f.as_ref().clone()).collect();
+    fields.extend_from_slice(columns);
+    Ok(encode_arrow_schema(&Schema::new_with_metadata(fields, read.schema().metadata().clone())))
+}
+
+/// What Spark said of its columns, with further ones: it would not read them otherwise. `None` if that cannot be said.
+fn spark_schema_with(said: Option<&str>, columns: &[Field], settings: &SpliceSettings) -> Option<String> {
+    let mut schema: Value = serde_json::from_str(said?).ok()?;
+    let fields = schema.get_mut("fields")?.as_array_mut()?;
+    for column in columns {
+        let declared = settings.spec.column(column.name())?;
+        fields.push(delta_field(&Column { nullable: true, ..declared.clone() }));
+    }
+    Some(schema.to_string())
 }
 
 /// The schema with further columns behind its own.

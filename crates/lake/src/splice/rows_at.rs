@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use alluvium_core::{Error, Kind, Result};
-use arrow::array::RecordBatch;
-use arrow::compute::concat_batches;
+use arrow::array::{RecordBatch, UInt64Array};
+use arrow::compute::{concat_batches, take_record_batch};
 use arrow::datatypes::SchemaRef;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection, RowSelectionPolicy};
@@ -48,6 +48,7 @@ impl SpliceFile {
         let mask = ProjectionMask::roots(self.schema(), shape.roots.iter().copied());
         let mut batches = Vec::new();
         for (group, (rows, _)) in self.groups().enumerate() {
+            let group_rows = rows.clone();
             let hits = &positions[within(positions, &rows)];
             if hits.is_empty() {
                 continue;
@@ -56,6 +57,10 @@ impl SpliceFile {
             let local = hits.iter().map(|p| usize::try_from(p - rows.start).unwrap_or(usize::MAX)).map(|i| i..i + 1);
             let selection = RowSelection::from_consecutive_ranges(local, total);
             let wanted = (0..self.schema().num_columns()).filter(|leaf| mask.leaf_included(*leaf));
+            // Over damaged levels of a list Parquet's reader skips without an end, so lists are read from the first row on.
+            let repeated = wanted.clone().any(|leaf| self.schema().column(leaf).max_rep_level() > 0);
+            let selection =
+                if repeated { RowSelection::from_consecutive_ranges(std::iter::once(0..total), total) } else { selection };
             let ranges: Vec<Range<u64>> = wanted.clone().flat_map(|leaf| needed(metadata, group, leaf, &selection)).collect();
             let bytes = self.source.fetch(&ranges).await?;
             for leaf in wanted {
@@ -72,8 +77,18 @@ impl SpliceFile {
                 .with_row_selection(selection)
                 .build()
                 .map_err(|e| unreadable(self.file(), e))?;
+            let mut first = group_rows.start;
             for batch in rows {
-                batches.push(shape.bring(&batch.map_err(|e| unreadable(self.file(), e.into()))?)?);
+                let batch = shape.bring(&batch.map_err(|e| unreadable(self.file(), e.into()))?)?;
+                if !repeated {
+                    batches.push(batch);
+                    continue;
+                }
+                let of_batch = first..first + batch.num_rows() as u64;
+                let wanted: UInt64Array = positions[within(positions, &of_batch)].iter().map(|p| p - of_batch.start).collect();
+                first = of_batch.end;
+                let taken = take_record_batch(&batch, &wanted);
+                batches.push(taken.map_err(|e| Error::new(Kind::Internal, "taking rows").source(e))?);
             }
         }
         let batch = concat_batches(shape.schema(), &batches)

@@ -151,6 +151,12 @@ fn a_second_look_back_is_needed_where_a_late_request_is_itself_undone() {
 }
 
 #[test]
+fn a_later_position_that_erases_less_takes_nothing_back() {
+    let lines = ["1 d1 30 erase lead a", "2 r1 20 convert lead a b", "2 d2 25 erase lead b", "3 r0 10 convert lead a c"];
+    assert_eq!(told(&ledger(&lines), 3), ["lead a: 30 erased; * c", "lead b: 25 erased; * same"]);
+}
+
+#[test]
 fn changes_tell_only_nodes_whose_fate_is_another() {
     let lines = ["1 r1 10 convert lead a b", "1 r2 10 convert lead x y", "2 r3 20 convert lead b a", "2 r4 30 org"];
     let mut changes = Vec::new();
