@@ -42,9 +42,7 @@ impl DeltaLog {
                 path: f.path().into_owned(),
                 size: f.size().unsigned_abs(),
                 rows: f.num_records().map(|rows| (rows as u64).saturating_sub(gone)),
-                mark: f
-                    .deletion_vector_descriptor()
-                    .map(|v| mark_of(v.storage_type.as_ref(), &v.path_or_inline_dv, v.offset)),
+                mark: f.deletion_vector_descriptor().map(|v| mark_of(v.storage_type.as_ref(), &v.path_or_inline_dv, v.offset)),
             }
         });
         Ok(Some(TableContents { version: snapshot.version(), files: files.collect() }))

@@ -79,7 +79,7 @@ mod tests {
         original.insert("name", "null".to_owned());
         original.insert("lead \"id\"", "\"00Q\\u00e91\"".to_owned());
         let text = original.text().unwrap();
-        assert_eq!(text, r#"{"lead \"id\"":"00Q\u00e91","name":null}"#.replace("\"00Q", "\"00Q"));
+        assert_eq!(text, r#"{"lead \"id\"":"00Q\u00e91","name":null}"#);
         let read = Original::parse(&text).unwrap();
         assert_eq!(read, original);
         assert_eq!((read.get("name"), read.get("other")), (Some("null"), None));

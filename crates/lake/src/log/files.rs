@@ -68,9 +68,7 @@ impl DeltaLog {
                 path: f.path().into_owned(),
                 size: f.size().unsigned_abs(),
                 rows: f.num_records().map(|n| n as u64),
-                mark: f
-                    .deletion_vector_descriptor()
-                    .map(|v| mark_of(v.storage_type.as_ref(), &v.path_or_inline_dv, v.offset)),
+                mark: f.deletion_vector_descriptor().map(|v| mark_of(v.storage_type.as_ref(), &v.path_or_inline_dv, v.offset)),
             })
             .collect())
     }
