@@ -163,7 +163,15 @@ impl Engine {
             status.batches.extend(told.batches.into_iter().map(|(job, batch)| (name.clone(), job, batch)));
             status.datasets.insert(name, state);
         }
-        let states: Vec<RequestState> = status.datasets.values().copied().collect();
+        // A dataset of which nothing has come yet holds nothing up.
+        let with_rows: Vec<RequestState> = self
+            .project
+            .datasets
+            .iter()
+            .filter(|dataset| positions.contains_key(&dataset.name))
+            .filter_map(|dataset| status.datasets.get(&dataset.name.0).copied())
+            .collect();
+        let states = if with_rows.is_empty() { status.datasets.values().copied().collect() } else { with_rows };
         status.state = [RequestState::Applied, RequestState::Pending, RequestState::Waiting, RequestState::Unmatched]
             .into_iter()
             .find(|state| states.contains(state))
