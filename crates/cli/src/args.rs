@@ -89,6 +89,11 @@ pub enum Command {
         #[command(subcommand)]
         command: ConsumersCommand,
     },
+    /// Hand over requests to change or erase rows, or see what became of them
+    Request {
+        #[command(subcommand)]
+        command: RequestCommand,
+    },
     /// Look at refused records, or take them in again
     DeadLetters {
         #[command(subcommand)]
@@ -217,7 +222,7 @@ pub enum ConsumersCommand {
 pub enum JobArg {
     /// Take events in
     Ingest,
-    /// Take requests in and apply them (not built yet)
+    /// Take requests in and apply them to what has landed
     Mutate,
     /// Drop what is past its retention (not built yet)
     Retain,
@@ -235,6 +240,39 @@ pub enum QueryFormat {
     Json,
     Csv,
     Parquet,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RequestCommand {
+    /// Take in requests from a file of JSON lines; run mutate applies them
+    Submit {
+        /// The file, or - for stdin
+        #[arg(value_name = "FILE")]
+        file: String,
+    },
+    /// List the accepted requests with their states
+    List {
+        /// Only those in this state
+        #[arg(long, value_enum)]
+        state: Option<StateArg>,
+    },
+    /// Show a request: its state, attempts, the batches that applied it, rows changed
+    Show {
+        /// The request's id
+        id: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StateArg {
+    /// Accepted, not yet applied
+    Pending,
+    /// No row was seen yet; it is tried again
+    Waiting,
+    /// A row changed, stored or on its way in
+    Applied,
+    /// No row was seen in all attempts; it still holds for rows to come
+    Unmatched,
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::sync::Mutex;
 
-use alluvium_core::{DatasetName, Shard};
+use alluvium_core::{Dataset, DatasetName, Job, Shard};
 use alluvium_engine::{BatchReport, Observer};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
@@ -65,10 +65,20 @@ impl Observer for Progress {
                 json!({
                     "job": job.name(), "dataset": dataset.0, "batch_id": batch.0,
                     "outcome": if *resumed { "resumed" } else { "committed" },
-                    "inserted": outcome.inserted, "updated": 0, "deleted": 0, "skipped": outcome.skipped,
-                    "dead_letters": outcome.dead_letters, "files_opened": 0, "files_rewritten": 0,
-                    "bytes_copied": 0, "bytes_encoded": outcome.bytes,
+                    "inserted": outcome.inserted, "updated": outcome.work.updated, "deleted": outcome.work.deleted,
+                    "skipped": outcome.skipped, "dead_letters": outcome.dead_letters,
+                    "files_opened": outcome.work.files_opened, "files_rewritten": outcome.work.files_rewritten,
+                    "bytes_copied": outcome.work.bytes_copied, "bytes_encoded": outcome.work.bytes_encoded,
                 }),
+            ),
+            Output::Text if *job == Job::Mutate && dataset.0 != Dataset::REQUESTS => format!(
+                "{job} {dataset} batch {batch}{}: {} rows updated, {} deleted, {} of {} opened files rewritten ({} encoded)",
+                if *resumed { " (resumed)" } else { "" },
+                output::number(outcome.work.updated),
+                output::number(outcome.work.deleted),
+                output::number(outcome.work.files_rewritten),
+                output::number(outcome.work.files_opened),
+                output::bytes(outcome.work.bytes_encoded),
             ),
             Output::Text => format!(
                 "{job} {dataset}{} batch {batch}{}: {} rows in {} files ({}), {} dead letters",

@@ -112,6 +112,50 @@ impl Attempt {
     }
 }
 
+/// How many batches of requests a data table's rows were resolved with: the number of the last of them. Before the first it is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LedgerPosition(pub u64);
+
+impl LedgerPosition {
+    /// Before any request.
+    pub const BEGINNING: Self = Self(0);
+
+    /// Whether it is before any request.
+    #[must_use]
+    pub const fn is_beginning(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// A digest of what the fold of the ledger asks of a dataset's declaration; never negative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LedgerShape(pub i64);
+
+impl LedgerShape {
+    /// Rows of a table were resolved for several declarations.
+    pub const MIXED: Self = Self(0);
+
+    /// The shape of this digest.
+    #[must_use]
+    pub fn new(digest: u64) -> Self {
+        Self((digest >> 1).cast_signed().max(1))
+    }
+}
+
+impl fmt::Display for LedgerShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Display for LedgerPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A batch and which try at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BatchKey {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::chain::Job;
 use crate::types::DataType;
 
 /// The name of a dataset; also the name of its data table. Checked when the project is loaded.
@@ -44,6 +45,21 @@ pub struct Dataset {
 }
 
 impl Dataset {
+    /// The name under which requests are taken in; no dataset can have it.
+    pub const REQUESTS: &'static str = "requests";
+
+    /// Whether this is not activity, but the requests to change it.
+    #[must_use]
+    pub fn is_requests(&self) -> bool {
+        self.name.0 == Self::REQUESTS
+    }
+
+    /// The job that takes the dataset's source in.
+    #[must_use]
+    pub fn intake_job(&self) -> Job {
+        if self.is_requests() { Job::Mutate } else { Job::Ingest }
+    }
+
     /// What a field takes from the Kafka message around the value, if it does.
     #[must_use]
     pub fn message_part(&self, field: &Field) -> Option<MessagePart> {
@@ -54,6 +70,60 @@ impl Dataset {
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|f| f.name == name)
+    }
+
+    /// The fields whose values requests address rows by, and by which the indexes of its files answer: the identities and the key.
+    #[must_use]
+    pub fn indexed_fields(&self) -> Vec<String> {
+        let mut fields: Vec<String> = self.identities.iter().map(|identity| identity.field.clone()).collect();
+        fields.extend(self.key.iter().filter(|key| !fields.contains(key)).cloned().collect::<Vec<_>>());
+        fields
+    }
+}
+
+/// What is declared about requests to change or erase rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Requests {
+    /// How they are taken in; a dataset's source like any other. Without one they come by `alluvium request submit` alone.
+    pub intake: Dataset,
+    /// Whether the project file names a source.
+    pub has_source: bool,
+    /// How many batches try a request whose row was not seen.
+    pub max_attempts: u64,
+}
+
+impl Requests {
+    const MAX_ATTEMPTS: u64 = 10;
+    const MAX_BATCH_REQUESTS: u64 = 250_000;
+    const MAX_BATCH_BYTES: u64 = 64 << 20;
+
+    /// Requests of that source (a directory or a topic, if there is one).
+    #[must_use]
+    pub fn new(source: Option<Source>, max_attempts: Option<u64>) -> Self {
+        let has_source = source.is_some();
+        let nowhere = FileSource { path: String::new(), format: FileFormat::Json, after: TakenPolicy::Keep, ordered: false };
+        let source = match source.unwrap_or(Source::Files(nowhere)) {
+            // One chain takes all requests in: its batches are the ledger's positions.
+            Source::Kafka(kafka) => Source::Kafka(KafkaSource { shards: Some(1), ..kafka }),
+            files => files,
+        };
+        let intake = Dataset {
+            name: DatasetName(Dataset::REQUESTS.to_owned()),
+            source,
+            key: None,
+            org: "org_id".to_owned(),
+            event_time: "execution_time".to_owned(),
+            fields: Vec::new(),
+            identities: Vec::new(),
+            layout: Layout { partition_by: Vec::new(), cluster_by: Vec::new(), target_file_bytes: 64 << 20 },
+            change_data_feed: false,
+            batch: BatchLimits {
+                max_rows: Self::MAX_BATCH_REQUESTS,
+                max_bytes: Self::MAX_BATCH_BYTES,
+                max_delay: Duration::from_secs(1),
+            },
+        };
+        Self { intake, has_source, max_attempts: max_attempts.unwrap_or(Self::MAX_ATTEMPTS) }
     }
 }
 

@@ -11,6 +11,7 @@
 //! it will never be one; a resolver of a reserved namespace cannot be made.
 
 mod data_file;
+mod index_file;
 mod resolver;
 mod table;
 #[cfg(test)]
@@ -19,7 +20,8 @@ mod tests_support;
 use std::fmt;
 
 pub use data_file::{DataFile, data_file, parse_data_file};
-pub use resolver::{ChainFile, Resolver, app_id};
+pub use index_file::IndexFile;
+pub use resolver::{ChainFile, Resolver, app_id, ledger_app_id, parse_span_file, shape_app_id, span_file};
 pub use table::TableName;
 
 use crate::error::TextError;

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::chain::LedgerPosition;
+
 /// What a batch takes from its source. Fixed by the first record of the batch for good.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -20,6 +22,14 @@ pub enum Range {
     },
     /// Records of some partitions of a Kafka topic.
     Kafka(KafkaRange),
+    /// The batches of requests behind one position of the ledger, up to another; none, where only requests are tried again of which
+    /// no row was seen.
+    Ledger {
+        /// Where the table is.
+        from: LedgerPosition,
+        /// Where it goes.
+        to: LedgerPosition,
+    },
 }
 
 /// What a batch takes from its shard of a Kafka topic. Its newest record alone tells where a chain reads on: it names every

@@ -23,7 +23,7 @@ pub use problem::{Place, Problem, ProjectErrors, Warning};
 use self::at::{At, Setting};
 use self::decode::{Decoded, Notes};
 use self::raw::RawProject;
-use crate::dataset::{Dataset, Durability};
+use crate::dataset::{Dataset, Durability, Requests};
 use crate::names::{Namespace, Resolver};
 
 /// What `alluvium init` writes: a commented project file that runs as it is.
@@ -46,6 +46,8 @@ pub struct Project {
     pub lease_ttl: Duration,
     /// The datasets in the order of the file; at least one.
     pub datasets: Vec<Dataset>,
+    /// Requests to change or erase rows.
+    pub requests: Requests,
     /// Settings of librdkafka.
     pub kafka: KafkaSettings,
     /// Keys that have no effect yet, in the order of the file.

@@ -2,9 +2,11 @@
 //!
 //! The stored form is described in `docs/formats/batch-record.md`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::chain::{Attempt, BatchKey, BatchNumber, ChainId};
+use crate::chain::{Attempt, BatchKey, BatchNumber, ChainId, LedgerPosition, LedgerShape};
 use crate::position::Range;
 
 /// The version of the stored form that this program writes and the newest it reads.
@@ -53,6 +55,21 @@ pub struct Recorded {
     pub data: TableFiles,
     /// The files of `dead_letters`.
     pub dead_letters: TableFiles,
+    /// The files of `retries`.
+    #[serde(default, skip_serializing_if = "TableFiles::is_empty")]
+    pub retries: TableFiles,
+    /// The files of what is remembered of requests that changed rows: `_alluvium/outcomes`.
+    #[serde(default, skip_serializing_if = "TableFiles::is_empty")]
+    pub outcomes: TableFiles,
+    /// What the ledger was when the rows were resolved: the data table must be at this position to take them.
+    #[serde(default, skip_serializing_if = "LedgerPosition::is_beginning")]
+    pub ledger: LedgerPosition,
+    /// The declaration that they were resolved for; `None`: no request had been taken in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<LedgerShape>,
+    /// What a batch does to rows that stand in the table already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mutation: Option<Mutation>,
     /// What notifications will tell, by organisation and event date.
     pub counts: Vec<DatePartitionCount>,
     /// Input records that were passed over on purpose.
@@ -69,9 +86,70 @@ pub struct TableFiles {
     /// Files to remove, by their path as stored; the commit is refused if one of them is no longer live.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removes: Vec<String>,
+    /// Of removed files that another program had marked rows in: the log's deletion vector. A remove without it would remove another
+    /// file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub marks: BTreeMap<String, serde_json::Value>,
+}
+
+/// How a batch moves a data table from one position of the ledger to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mutation {
+    /// The position that the table has afterwards.
+    pub to: LedgerPosition,
+    /// What the table was when its files were looked through.
+    pub planned_on: PlannedOn,
+    /// Files of other writers that were looked through and stay, by their paths as stored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub foreign: Vec<String>,
+    /// The name of the file that says which rows of which files changed, if any did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewrites: Option<String>,
+    /// Every request of the batches up to this one has a state in the dataset afterwards.
+    pub told: LedgerPosition,
+    /// What it took.
+    pub work: RewriteWork,
+}
+
+/// The live files of a table's version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedOn {
+    /// The version.
+    pub version: u64,
+    /// A digest of the paths of its live files: another version with the same live files will do as well.
+    pub live_files: String,
+}
+
+/// What rewriting files took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RewriteWork {
+    /// Rows of which a value changed.
+    pub updated: u64,
+    /// Rows that went.
+    pub deleted: u64,
+    /// Data files opened.
+    pub files_opened: u64,
+    /// Data files replaced.
+    pub files_rewritten: u64,
+    /// Bytes of column chunks copied as they were.
+    pub bytes_copied: u64,
+    /// Bytes of column chunks encoded anew.
+    pub bytes_encoded: u64,
+}
+
+impl RewriteWork {
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl TableFiles {
+    /// Whether nothing is added and nothing removed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.adds.is_empty() && self.removes.is_empty()
+    }
+
     /// Rows in all files together.
     #[must_use]
     pub fn rows(&self) -> u64 {
@@ -96,15 +174,26 @@ pub struct AddedFile {
     pub stats: String,
 }
 
-/// Rows of one organisation on one event date that a batch inserts.
+/// Rows of one organisation on one event date that a batch changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatePartitionCount {
     /// The organisation, as text.
     pub org: String,
     /// Days since 1970-01-01.
     pub event_date: i32,
-    /// Rows.
+    /// Rows that came.
     pub inserted: u64,
+    /// Rows of which a value changed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub updated: u64,
+    /// Rows that went.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub deleted: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// That a batch is finished: every table that follows has it too.
@@ -137,18 +226,40 @@ pub struct BatchOutcome {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// What was done to rows that stood in the table.
+    #[serde(default, skip_serializing_if = "RewriteWork::is_nothing")]
+    pub work: RewriteWork,
+}
+
+impl std::ops::AddAssign for BatchOutcome {
+    fn add_assign(&mut self, one: Self) {
+        self.inserted += one.inserted;
+        self.dead_letters += one.dead_letters;
+        self.skipped += one.skipped;
+        self.files += one.files;
+        self.bytes += one.bytes;
+        self.work.updated += one.work.updated;
+        self.work.deleted += one.work.deleted;
+        self.work.files_opened += one.work.files_opened;
+        self.work.files_rewritten += one.work.files_rewritten;
+        self.work.bytes_copied += one.work.bytes_copied;
+        self.work.bytes_encoded += one.work.bytes_encoded;
+    }
 }
 
 impl Recorded {
     /// What publishing this does.
     #[must_use]
     pub fn outcome(&self) -> BatchOutcome {
+        let bytes = self.data.adds.iter().map(|a| a.size).sum();
+        let rewritten = self.mutation.as_ref().map(|mutation| mutation.work);
         BatchOutcome {
-            inserted: self.data.rows(),
+            inserted: if rewritten.is_some() { 0 } else { self.data.rows() },
             dead_letters: self.dead_letters.rows(),
             skipped: self.skipped,
             files: self.data.adds.len() as u64,
-            bytes: self.data.adds.iter().map(|a| a.size).sum(),
+            bytes,
+            work: rewritten.unwrap_or(RewriteWork { bytes_encoded: bytes, ..RewriteWork::default() }),
         }
     }
 }
@@ -205,9 +316,14 @@ mod tests {
         };
         let recorded = Recorded {
             range: Range::Files(files),
-            data: TableFiles { adds: vec![added], removes: Vec::new() },
-            dead_letters: TableFiles { adds: Vec::new(), removes: vec!["part-old.parquet".to_owned()] },
-            counts: vec![DatePartitionCount { org, event_date: 20_000, inserted: 12 }],
+            data: TableFiles { adds: vec![added], ..TableFiles::default() },
+            dead_letters: TableFiles { removes: vec!["part-old.parquet".to_owned()], ..TableFiles::default() },
+            retries: TableFiles::default(),
+            outcomes: TableFiles::default(),
+            ledger: LedgerPosition::BEGINNING,
+            shape: None,
+            mutation: None,
+            counts: vec![DatePartitionCount { org, event_date: 20_000, inserted: 12, updated: 0, deleted: 0 }],
             skipped: 2,
             staged_at_micros: 1_795_965_978_528_001,
         };
@@ -240,6 +356,11 @@ mod tests {
             range: Range::Kafka(range),
             data: TableFiles::default(),
             dead_letters: TableFiles::default(),
+            retries: TableFiles::default(),
+            outcomes: TableFiles::default(),
+            ledger: LedgerPosition::BEGINNING,
+            shape: None,
+            mutation: None,
             counts: Vec::new(),
             skipped: 24,
             staged_at_micros: 1_795_965_978_528_001,
@@ -268,7 +389,8 @@ mod tests {
 
     #[test]
     fn the_golden_done_mark_reads_and_writes_as_it_is() {
-        let outcome = BatchOutcome { inserted: 12, dead_letters: 1, skipped: 2, files: 1, bytes: 4096 };
+        let outcome =
+            BatchOutcome { inserted: 12, dead_letters: 1, skipped: 2, files: 1, bytes: 4096, work: RewriteWork::default() };
         let mark = DoneMark {
             format: RECORD_FORMAT,
             batch: BatchNumber(7),

@@ -46,6 +46,12 @@ pub struct TableSpec {
 }
 
 impl TableSpec {
+    /// The table whose log decides the batches of a dataset's chains: its data table, or `requests`.
+    #[must_use]
+    pub fn deciding(dataset: &Dataset) -> Self {
+        if dataset.is_requests() { Self::requests() } else { Self::data(dataset) }
+    }
+
     /// The data table of a dataset.
     #[must_use]
     pub fn data(dataset: &Dataset) -> Self {
@@ -106,6 +112,71 @@ impl TableSpec {
                 ("updated", DataType::Long),
                 ("deleted", DataType::Long),
                 ("metadata", DataType::String),
+            ],
+        )
+    }
+
+    /// `requests`: every accepted request. `id` holds what the request is about: the id it converts from, or the key of a record.
+    #[must_use]
+    pub fn requests() -> Self {
+        let mut spec = Self::fixed(
+            TableName::REQUESTS,
+            &[
+                ("request_id", DataType::String),
+                ("org_id", DataType::String),
+                ("op", DataType::String),
+                ("scope", DataType::String),
+                ("dataset", DataType::String),
+                ("field", DataType::String),
+                ("id", DataType::String),
+                ("to", DataType::String),
+                ("before", DataType::String),
+                ("set", DataType::String),
+                ("execution_time", DataType::Timestamp),
+                ("request", DataType::String),
+                ("digest", DataType::String),
+                ("batch_id", DataType::Long),
+                ("accepted_at", DataType::Timestamp),
+                ("_source", DataType::String),
+                ("_offset", DataType::Long),
+            ],
+        );
+        spec.without_statistics = ["id", "to", "set", "request", "digest"].map(str::to_owned).to_vec();
+        spec
+    }
+
+    /// `retries`: a row for each attempt at a request of which no row was seen, and each change of its state; the newest counts.
+    #[must_use]
+    pub fn retries() -> Self {
+        Self::fixed(
+            TableName::RETRIES,
+            &[
+                ("request_id", DataType::String),
+                ("org_id", DataType::String),
+                ("dataset", DataType::String),
+                ("attempts", DataType::Long),
+                ("next_attempt", DataType::Timestamp),
+                ("state", DataType::String),
+                ("job", DataType::String),
+                ("batch_id", DataType::Long),
+                ("changed_at", DataType::Timestamp),
+            ],
+        )
+    }
+
+    /// `_alluvium/outcomes`: how many rows of a dataset a request changed in a batch; one row for each request that did.
+    #[must_use]
+    pub fn outcomes() -> Self {
+        Self::fixed(
+            TableName::OUTCOMES,
+            &[
+                ("request_id", DataType::String),
+                ("org_id", DataType::String),
+                ("dataset", DataType::String),
+                ("job", DataType::String),
+                ("batch_id", DataType::Long),
+                ("rows", DataType::Long),
+                ("changed_at", DataType::Timestamp),
             ],
         )
     }

@@ -3,7 +3,8 @@
 //! Place in the flow: `changes` prints one on its last line; it comes back with `--since` or `consumers commit`. A token names the
 //! first version that its holder was not given yet: of `notifications` (a partition token) or of the dataset's own table (a row
 //! token). Invariants: a token is good for one life of one dataset and of its table; one that a consumer was given says from
-//! which of the consumer's records and by which reader, so that an acknowledgement of another reader is told from a good one. The form is in `docs/formats/consumer.md`.
+//! which of the consumer's records, by which reader, and from which reader's token that one went on, so that an acknowledgement of
+//! another reader is told from a good one. The form is in `docs/formats/consumer.md`.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -12,10 +13,10 @@ use crate::dataset::DatasetName;
 use crate::error::{Error, Kind, Result};
 
 /// The version of the stored form that this program writes and the newest it reads.
-pub const TOKEN_FORMAT: u8 = 1;
+pub const TOKEN_FORMAT: u8 = 2;
 
 /// Bytes of a token of this format, before they are spelled in hexadecimal.
-const TOKEN_BYTES: usize = 50;
+const TOKEN_BYTES: usize = 66;
 
 /// What a reader is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,7 +57,8 @@ impl ReadKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct NextVersion(pub u64);
 
-/// One reading under a consumer's name, from its first round to its last: random, so that two processes never have the same.
+/// One process's reading, from its first round to its last: random, so that two never have the same, also if both go on with one
+/// token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReaderId(pub u64);
 
@@ -81,19 +83,47 @@ pub struct ReadFrom {
     pub record: u64,
     /// Which reading it was.
     pub reader: ReaderId,
+    went_on: Option<WentOn>,
+}
+
+/// With whose token a reading went on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct WentOn {
+    reader: ReaderId,
+    at: NextVersion,
 }
 
 impl ReadFrom {
-    /// Of the consumer of that name.
+    /// Of the consumer of that name, by a reader that went on with nobody's token.
     #[must_use]
     pub fn new(consumer: &str, record: u64, reader: ReaderId) -> Self {
-        Self { consumer: digest32(consumer.as_bytes()), record, reader }
+        Self { consumer: digest32(consumer.as_bytes()), record, reader, went_on: None }
+    }
+
+    /// By a reader that goes on with a token of this one, which says `at`.
+    #[must_use]
+    pub fn gone_on(self, at: NextVersion, reader: ReaderId) -> Self {
+        Self { reader, went_on: Some(WentOn { reader: self.reader, at }), ..self }
+    }
+
+    /// The same, from that record.
+    #[must_use]
+    pub fn at_record(self, record: u64) -> Self {
+        Self { record, ..self }
     }
 
     /// Whether the token was given to that consumer.
     #[must_use]
     pub fn is_of(&self, consumer: &str) -> bool {
         self.consumer == digest32(consumer.as_bytes())
+    }
+
+    /// Whether this reader was given nothing that a token of `other` saying `at` acknowledges, but by itself or by the reader that it
+    /// went on from.
+    #[must_use]
+    pub fn follows(&self, other: &Self, at: NextVersion) -> bool {
+        let is_behind = |went_on: WentOn| went_on.reader == other.reader && at <= went_on.at;
+        self.reader == other.reader || self.went_on.is_some_and(is_behind)
     }
 }
 
@@ -159,7 +189,11 @@ impl Token {
             let binding = u64::from_be_bytes(rest.take()?);
             let (consumer, record) = (u32::from_be_bytes(rest.take()?), u64::from_be_bytes(rest.take()?));
             let reader = ReaderId(u64::from_be_bytes(rest.take()?));
-            let read_from = (record > 0).then_some(ReadFrom { consumer, record, reader });
+            // Format 1 did not say.
+            let (before, at) =
+                if format == 1 { (0, 0) } else { (u64::from_be_bytes(rest.take()?), u64::from_be_bytes(rest.take()?)) };
+            let went_on = (before > 0).then_some(WentOn { reader: ReaderId(before), at: NextVersion(at) });
+            let read_from = (record > 0).then_some(ReadFrom { consumer, record, reader, went_on });
             let table = Some(u64::from_be_bytes(rest.take()?)).filter(|t| *t > 0).map(TableMark);
             rest.0.is_empty().then_some(Self { kind, next, read_from, table, binding })
         })();
@@ -184,6 +218,9 @@ impl std::fmt::Display for Token {
         bytes.extend(consumer.to_be_bytes());
         bytes.extend(record.to_be_bytes());
         bytes.extend(reader.to_be_bytes());
+        let went_on = self.read_from.and_then(|r| r.went_on).map_or((0, 0), |w| (w.reader.0, w.at.0));
+        bytes.extend(went_on.0.to_be_bytes());
+        bytes.extend(went_on.1.to_be_bytes());
         bytes.extend(self.table.map_or(0, |t| t.0).to_be_bytes());
         let check = digest32(&bytes);
         bytes.extend(check.to_be_bytes());
@@ -234,8 +271,9 @@ mod tests {
 
     use super::*;
 
-    /// Made by `tests/golden/token-v1.py` from the description in `docs/formats/consumer.md`.
-    const GOLDEN: &str = include_str!("../tests/golden/token-v1.txt");
+    /// Made by `tests/golden/token.py` from the description in `docs/formats/consumer.md`, as that of the former format was.
+    const GOLDEN: &str = include_str!("../tests/golden/token-v2.txt");
+    const GOLDEN_1: &str = include_str!("../tests/golden/token-v1.txt");
 
     fn life() -> Incarnation {
         Incarnation("0123456789abcdef0123456789abcdef".to_owned())
@@ -253,10 +291,41 @@ mod tests {
         assert!(!token.read_from.unwrap().is_of("report"));
         assert!(token.is_of(Some(&life()), &edit()));
         assert_eq!(token.to_string(), GOLDEN.trim_end());
-        let from = ReadFrom::new("reports", 7, ReaderId(0x0102_0304_0506_0708));
+        let before = ReadFrom::new("reports", 7, ReaderId(0x1112_1314_1516_1718));
+        let from = before.gone_on(NextVersion(40), ReaderId(0x0102_0304_0506_0708));
         let made = Token::new(ReadKind::Rows, NextVersion(42), Some(from), Some(&life()), &edit())
             .of_table(Some(TableMark::new("5fba94ed-9794-4965-ba6e-6ee3c0d22af9")));
         assert_eq!(made.to_string(), GOLDEN.trim_end());
+    }
+
+    #[test]
+    fn a_token_of_the_former_format_is_read_and_went_on_from_nobody() {
+        let token = Token::parse(GOLDEN_1.trim_end()).unwrap();
+        let from = ReadFrom::new("reports", 7, ReaderId(0x0102_0304_0506_0708));
+        let made = Token::new(ReadKind::Rows, NextVersion(42), Some(from), Some(&life()), &edit())
+            .of_table(Some(TableMark::new("5fba94ed-9794-4965-ba6e-6ee3c0d22af9")));
+        assert_eq!(token, made);
+    }
+
+    #[test]
+    fn a_reader_follows_itself_and_where_it_went_on_and_no_one_else() {
+        let first = ReadFrom::new("reports", 1, ReaderId(1));
+        let [one, other] = [2, 3].map(|id| first.gone_on(NextVersion(10), ReaderId(id)));
+        let third = one.gone_on(NextVersion(20), ReaderId(4));
+        for (reader, before, at, follows) in [
+            (first, first, 99, true),
+            (one, first, 10, true),
+            (one, first, 4, true),
+            // The first one went further by itself.
+            (one, first, 11, false),
+            (one, other, 10, false),
+            (first, one, 10, false),
+            (third, one, 20, true),
+            (third, other, 20, false),
+            (third, first, 10, false),
+        ] {
+            assert_eq!(reader.follows(&before, NextVersion(at)), follows, "{reader:?} {before:?} {at}");
+        }
     }
 
     #[test]
@@ -284,7 +353,9 @@ mod tests {
             String::new(),
             "x".to_owned(),
             good[2..].to_owned(),
-            good[..66].to_owned(),
+            good[..98].to_owned(),
+            // The length of the former format.
+            good[..100].to_owned(),
             good.to_uppercase(),
             flipped,
             format!("{good}00"),
@@ -307,6 +378,7 @@ mod tests {
         fn what_is_printed_reads_back(next in any::<u64>(), record in 0_u64.., rows in any::<bool>(), name in "[a-z]{1,9}") {
             let kind = if rows { ReadKind::Rows } else { ReadKind::Partitions };
             let from = (record > 0).then(|| ReadFrom::new(&name, record, ReaderId(next ^ record)));
+            let from = from.map(|from| if rows { from.gone_on(NextVersion(next / 2), ReaderId(next)) } else { from });
             let table = rows.then(|| TableMark::new(&name));
             let token = Token::new(kind, NextVersion(next), from, Some(&life()), &edit()).of_table(table);
             prop_assert_eq!(Token::parse(&token.to_string()).unwrap(), token);

@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use alluvium_core::{ChainId, Dataset, Error, Incarnation, Job, Kind, Project, Resolver, Result, Shard, TableName, TableSpec};
-use alluvium_lake::{ChainStore, DeltaLog, Location, Machine, Store, ThisMachine, open_namespace, open_or_create_namespace};
+use alluvium_lake::{
+    ChainStore, DeltaLog, Location, Machine, StageIndex, Store, ThisMachine, open_namespace, open_or_create_namespace,
+};
 use tokio::sync::Notify;
 
 use crate::observe::Observer;
@@ -148,6 +150,30 @@ impl Engine {
             .collect()
     }
 
+    /// What takes requests in.
+    #[must_use]
+    pub fn requests_intake(&self) -> &Dataset {
+        &self.project.requests.intake
+    }
+
+    /// How an index of a dataset's data files is staged with them.
+    pub(crate) fn index_of(&self, dataset: &Dataset) -> StageIndex {
+        StageIndex { resolver: self.resolver.clone(), fields: dataset.indexed_fields() }
+    }
+
+    /// All that takes records in, of these names or all: the datasets, and the requests under the name `requests`.
+    ///
+    /// # Errors
+    /// As [`Engine::datasets`].
+    pub fn sources(&self, names: &[String]) -> Result<Vec<&Dataset>> {
+        let of_datasets: Vec<String> = names.iter().filter(|name| *name != Dataset::REQUESTS).cloned().collect();
+        let mut sources = if of_datasets.is_empty() && !names.is_empty() { Vec::new() } else { self.datasets(&of_datasets)? };
+        if names.is_empty() || names.len() > of_datasets.len() {
+            sources.push(&self.project.requests.intake);
+        }
+        Ok(sources)
+    }
+
     /// Time since a fixed moment; it never goes back.
     pub(crate) fn elapsed(&self) -> Duration {
         self.store.machine().elapsed()
@@ -161,6 +187,22 @@ impl Engine {
     /// The namespace's incarnation, if it was ever used.
     pub(crate) async fn existing_incarnation(&self) -> Result<Option<Incarnation>> {
         open_namespace(&self.store, &self.resolver).await
+    }
+
+    /// Refuses to go on in a namespace that is being deleted, or is another one by now. Whoever publishes a batch asks this once its record
+    /// stands, and who deletes a namespace looks for such records once it is marked: one of the two sees the other.
+    pub(crate) async fn check_life(&self, incarnation: &Incarnation) -> Result<()> {
+        #[cfg(feature = "plants")]
+        if alluvium_lake::Plant::ForgetLife.grows() {
+            return Ok(());
+        }
+        let why = match self.existing_incarnation().await {
+            Ok(Some(now)) if now == *incarnation => return Ok(()),
+            Ok(_) => format!("namespace {} was deleted while a batch was under way", self.resolver.namespace()),
+            Err(e) if e.kind() == Kind::Conflict => e.message().to_owned(),
+            Err(e) => return Err(e),
+        };
+        Err(Error::new(Kind::Fenced, why).hint("to take the same in again, run again once it is gone"))
     }
 
     /// The log of a table of the namespace.

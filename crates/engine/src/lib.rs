@@ -6,9 +6,13 @@
 
 mod engine;
 mod ingest;
+mod ledger;
+mod mutate;
 mod namespace;
 mod observe;
 mod read;
+mod requests;
+mod resolve;
 mod source;
 
 pub use engine::{Clock, Engine, EngineSettings, Stop, SystemClock};
@@ -20,6 +24,7 @@ pub use read::{
     ChainStatus, Changes, ChangesReader, ChangesRequest, ConsumerStatus, DatasetStatus, LastBatch, PositionStatus, QueryRows,
     RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport, TablesReport,
 };
+pub use requests::{RequestState, RequestStatus};
 pub use source::{Broker, Polled, RdBroker, Reader, ReaderSettings, Record, TopicFacts, Watermarks};
 pub use source::{
     Chunk, Decoded, Decoder, FileFault, FileSet, Input, ListingNotes, MAX_RECORD_BYTES, Opened, OpenedFile, Refused, Removal,

@@ -1,7 +1,10 @@
 //! Namespaces as a whole: which there are, and the end of one.
 
 use alluvium_core::{Error, Incarnation, Job, Kind, Result, Shard, Source};
-use alluvium_lake::{Holder, LeaseWatch, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace};
+use alluvium_lake::{
+    Holder, LeaseWatch, Owned, delete_namespace, list_namespaces, mark_for_deletion, namespace_owns, open_namespace,
+    unmark_for_deletion,
+};
 
 use crate::engine::Engine;
 use crate::ingest::{lease_name, replay_lease_name, shard_lease_name};
@@ -83,6 +86,13 @@ impl Engine {
     /// Cancelled anywhere, the namespace stays marked as being deleted until another deletion ends.
     pub async fn delete_namespace(&self) -> Result<Owned> {
         self.check_namespace_deletable().await?;
+        if let Some(incarnation) = mark_for_deletion(&self.store, &self.resolver).await? {
+            // A batch that was recorded before the mark is published by those who do not know of it: see `Engine::check_life`.
+            if let Err(e) = self.refuse_while_running(&incarnation).await {
+                unmark_for_deletion(&self.store, &self.resolver).await?;
+                return Err(e);
+            }
+        }
         delete_namespace(&self.store, &self.resolver).await
     }
 }

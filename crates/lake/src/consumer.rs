@@ -3,11 +3,12 @@
 //! Place in the flow: `changes --consumer` registers here before it looks at what is kept, and advances here after its rows were
 //! used; vacuum reads all of them before it deletes. Invariants: records are numbered and put-if-absent, the highest counts; a
 //! position moves forward, or back to the beginning by a reset; a reader that read an older record than the one that last moved the
-//! position moves it only if that was itself.
+//! position moves it only if that was itself, or the reader whose token it went on with.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use alluvium_core::{DatasetName, Error, Incarnation, Kind, NextVersion, ReadKind, ReaderId, Resolver, Result, Token};
+use alluvium_core::{DatasetName, Error, Incarnation, Kind, NextVersion, ReadFrom, ReadKind, ReaderId, Resolver, Result, Token};
 use bytes::Bytes;
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,9 @@ pub const CONSUMER_FORMAT: u32 = 1;
 const RECORDS_KEPT: u64 = 8;
 /// A record is given up, loudly, after losing this many races.
 const MAX_TRIES: u32 = 100;
+/// A consumer that should be there is looked for so often, this long apart: a store may list late.
+const MAX_LOOKS: u32 = 4;
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A consumer's record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,10 +61,22 @@ pub struct Reached {
 }
 
 impl Reached {
-    /// The reader whose token of the consumer `name` put it there.
-    fn reader(&self, name: &str) -> Option<ReaderId> {
-        let read_from = self.acknowledged()?.read_from?;
-        read_from.is_of(name).then_some(read_from.reader)
+    /// Whether another reader of the consumer `name` put it there since `from` was read, so that what was read may be used twice.
+    fn is_by_another(&self, name: &str, from: &ReadFrom) -> bool {
+        let mine = |acknowledged: ReadFrom| acknowledged.is_of(name) && from.follows(&acknowledged, self.next);
+        from.record < self.set_by && !self.acknowledged().and_then(|token| token.read_from).is_some_and(mine)
+    }
+
+    /// Why the consumer `name` may not be moved to where `token` says; `None` if it may.
+    fn refuses(&self, name: &str, token: &Token) -> Option<Advanced> {
+        let read_from = token.read_from.filter(|r| r.is_of(name));
+        if token.next < self.next {
+            Some(Advanced::Older(self.next))
+        } else if read_from.is_some_and(|from| self.is_by_another(name, &from)) {
+            Some(Advanced::Stale(self.next))
+        } else {
+            None
+        }
     }
 
     /// What was acknowledged, taken apart.
@@ -100,6 +116,17 @@ impl Consumer {
             ReadKind::Partitions => &self.record.partitions,
             ReadKind::Rows => &self.record.rows,
         }
+    }
+
+    /// How a reader of `kind` reads under this consumer's name that goes on with `since`, or without a token from where the consumer
+    /// stands: what was acknowledged so far does not make it stale, unless it does so to the reader that it goes on from.
+    #[must_use]
+    pub fn read_from(&self, kind: ReadKind, since: Option<&Token>, reader: ReaderId) -> ReadFrom {
+        let name = &self.record.consumer;
+        let goes_on = since.and_then(|token| Some((token, token.read_from.filter(|from| from.is_of(name))?)));
+        let Some((token, before)) = goes_on else { return ReadFrom::new(name, self.number, reader) };
+        let on = before.gone_on(token.next, reader);
+        if self.reached(kind).refuses(name, token).is_none() { on.at_record(self.number) } else { on }
     }
 
     fn reached_mut(&mut self, kind: ReadKind) -> &mut Reached {
@@ -186,6 +213,17 @@ impl ConsumerStore {
         Ok(self.newest(name, dataset).await?.filter(|c| self.is_live(c)))
     }
 
+    /// The same of one that should be there.
+    async fn expected(&self, name: &str, dataset: &DatasetName) -> Result<Option<Consumer>> {
+        for _ in 1..MAX_LOOKS {
+            if let Some(consumer) = self.find(name, dataset).await? {
+                return Ok(Some(consumer));
+            }
+            self.store.machine().sleep(LOOK_INTERVAL).await;
+        }
+        self.find(name, dataset).await
+    }
+
     /// The consumer of that name and dataset, which stands at the beginning if it is new. From its return on vacuum heeds it, but
     /// what was deleted before is told by the floor alone: read that after this.
     ///
@@ -226,7 +264,7 @@ impl ConsumerStore {
     /// As [`ConsumerStore::register`].
     pub async fn begin(&self, name: &str, dataset: &DatasetName, kind: ReadKind, now_ms: i64) -> Result<Begun> {
         for _ in 0..MAX_TRIES {
-            let Some(mut consumer) = self.find(name, dataset).await? else { return Ok(Begun::Unknown) };
+            let Some(mut consumer) = self.expected(name, dataset).await? else { return Ok(Begun::Unknown) };
             if consumer.reached(kind).begun {
                 return Ok(Begun::Before);
             }
@@ -249,18 +287,17 @@ impl ConsumerStore {
     /// Cancelled anywhere, the consumer is moved or not; acknowledge again.
     pub async fn advance(&self, name: &str, dataset: &DatasetName, token: &Token, now_ms: i64) -> Result<Advanced> {
         let text = token.to_string();
-        let read_from = token.read_from.filter(|r| r.is_of(name));
         for _ in 0..MAX_TRIES {
-            let Some(mut consumer) = self.find(name, dataset).await? else { return Ok(Advanced::Unknown) };
+            let Some(mut consumer) = self.expected(name, dataset).await? else { return Ok(Advanced::Unknown) };
             let reached = consumer.reached(token.kind);
             if reached.token.as_deref() == Some(&text) {
                 return Ok(Advanced::AlreadyThere(consumer));
             }
-            if token.next < reached.next {
-                return Ok(Advanced::Older(reached.next));
-            }
-            if read_from.is_some_and(|from| from.record < reached.set_by && Some(from.reader) != reached.reader(name)) {
-                return Ok(Advanced::Stale(reached.next));
+            let refused = reached.refuses(name, token);
+            #[cfg(feature = "plants")]
+            let refused = refused.filter(|r| !(matches!(r, Advanced::Stale(_)) && crate::plant::Plant::StaleConsumer.grows()));
+            if let Some(refused) = refused {
+                return Ok(refused);
             }
             consumer.number += 1;
             consumer.record.written_at_ms = now_ms;
@@ -360,7 +397,11 @@ impl ConsumerStore {
             return Ok(false);
         }
         for old in numbers.into_iter().filter(|n| n.saturating_add(RECORDS_KEPT) <= consumer.number) {
-            self.store.delete(&record_path(&directory, old)).await?;
+            // What this record says holds all the same, and the next writer deletes what is left, the oldest first.
+            if let Err(e) = self.store.delete(&record_path(&directory, old)).await {
+                tracing::debug!("deleting an old record of a consumer: {}", e.chain_text());
+                break;
+            }
         }
         Ok(true)
     }

@@ -4,8 +4,10 @@
 //! tables with [`DeltaLog::publish`]. Invariants kept here: `no_duplicate_row` and `fenced` (the commit loop), durability on a
 //! local disk. Deliberately not here: where rows come from, and in which order a batch's tables are published.
 
+mod binary;
 mod blocking;
 mod consumer;
+mod file_index;
 mod floor;
 mod lease;
 mod local;
@@ -17,10 +19,13 @@ mod plant;
 mod process;
 mod read;
 mod records;
+mod rewrites;
 mod rows;
 mod schema;
 mod seats;
+mod sorted;
 mod sources;
+mod splice;
 mod stage;
 mod store;
 mod unescape;
@@ -28,21 +33,31 @@ mod widen;
 
 pub use blocking::{Away, blocking, in_place};
 pub use consumer::{Advanced, Begun, CONSUMER_FORMAT, Consumer, ConsumerRecord, ConsumerStore, Reached};
+pub use file_index::{FILE_INDEX_FORMAT, FileIds, IdHash, IndexBuilder, IndexReader, MayHold, SortedHashes};
 pub use floor::{FLOOR_FORMAT, Floor};
 pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
-pub use log::{ChangedFile, Commit, DeletedRows, DeltaLog, LiveFile, Published, Standing, TableState, VersionChanges};
+pub use log::{
+    ChangedFile, Commit, DeletedRows, DeltaLog, LedgerRule, LiveFile, Published, Standing, TableState, VersionChanges,
+    live_files_digest,
+};
 pub use machine::{Machine, ThisMachine};
 pub use namespace::{
-    NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, namespace_owns, open_namespace, open_or_create_namespace,
+    NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, mark_for_deletion, namespace_owns, open_namespace,
+    open_or_create_namespace, unmark_for_deletion,
 };
 #[cfg(feature = "plants")]
 pub use plant::{Plant, plant};
 pub use process::ProcessId;
 pub use read::TableContents;
 pub use records::{ChainListing, ChainStore, RecordedRange};
-pub use rows::{MarksDiffer, RowStream, Rows};
+pub use rewrites::{REWRITES_FORMAT, Rewrites, RewrittenFile};
+pub use rows::{MarksDiffer, ReadBudget, RowStream, Rows};
 pub use schema::{arrow_schema, arrow_type};
 pub use seats::{Seats, Share};
+pub use sorted::{
+    MAX_SORTED_VALUE_BYTES, MergeMode, SORTED_FORMAT, SortedFile, SortedKey, SortedScan, SortedSize, SortedWriter, merge_sorted,
+};
 pub use sources::{fix_source_shards, source_shards};
-pub use stage::{Arranged, StageSettings, Stager, Sweep};
+pub use splice::{ColumnEdit, Edits, SpliceFile, SpliceSettings, Spliced, SplicedFile, Wanted};
+pub use stage::{Arranged, StageIndex, StageSettings, Stager, Sweep};
 pub use store::{Found, Location, PutNew, STORE_PROOF_FORMAT, Store, store_error};

@@ -11,6 +11,9 @@ use crate::store::{PutNew, Store, prove_once};
 /// The version of the stored form that this program writes and the newest it reads.
 pub const NAMESPACE_FORMAT: u32 = 1;
 
+/// A namespace that is being deleted is looked through so often for what came meanwhile.
+const MAX_SWEEPS: u32 = 10;
+
 #[derive(Debug, Serialize, Deserialize)]
 struct NamespaceFile {
     format: u32,
@@ -92,8 +95,8 @@ pub async fn namespace_owns(store: &Store, resolver: &Resolver) -> Result<Owned>
     Ok(Owned { objects: found.len() as u64, bytes: found.iter().map(|f| f.size).sum() })
 }
 
-/// Deletes all that the namespace owns: the mark first, so that nobody begins to write, and the mark last. May be repeated
-/// until it succeeds.
+/// Deletes all that a namespace owns that is marked for deletion, what comes meanwhile too, and the mark last. May be repeated until it
+/// succeeds.
 ///
 /// # Errors
 /// [`Kind::Unavailable`] if the store failed; delete again.
@@ -102,18 +105,53 @@ pub async fn namespace_owns(store: &Store, resolver: &Resolver) -> Result<Owned>
 /// Cancelled anywhere, the mark stays until another deletion ends.
 pub async fn delete_namespace(store: &Store, resolver: &Resolver) -> Result<Owned> {
     let mark = Path::from(resolver.deleting_mark());
-    let _marked_now_or_before = store.put_new(&mark, Bytes::from_static(b"{\"format\":1}")).await?;
     let found = store.list(&Path::from(resolver.namespace_root()), None).await?;
     let owned = Owned {
         objects: found.iter().filter(|f| f.path != mark).count() as u64,
         bytes: found.iter().filter(|f| f.path != mark).map(|f| f.size).sum(),
     };
-    // The newest first: a table whose log is half deleted must never look whole.
-    store.delete_all(found.into_iter().rev().map(|f| f.path).filter(|path| *path != mark).collect()).await?;
-    store.remove_empty_directories(&Path::from(resolver.namespace_root()), &mark).await?;
+    // From here on the end is decided, whoever goes on with it.
+    store.delete(&Path::from(resolver.namespace_file())).await?;
+    let mut sweeps = 0;
+    while sweeps < MAX_SWEEPS && sweep_namespace(store, resolver, &mark).await? > 0 {
+        sweeps += 1;
+    }
     store.delete(&mark).await?;
     store.remove_empty_directories(&Path::from(resolver.namespace_root()), &mark).await?;
     Ok(owned)
+}
+
+/// Marks the namespace as being deleted: nobody begins to write from then on. The life that is to end; `None`: it never began, or its end
+/// was decided before.
+///
+/// # Errors
+/// [`Kind::Unavailable`] if the store failed: then it is marked or not. As [`open_namespace`] for a file that cannot be read.
+pub async fn mark_for_deletion(store: &Store, resolver: &Resolver) -> Result<Option<Incarnation>> {
+    let _marked_now_or_before =
+        store.put_new(&Path::from(resolver.deleting_mark()), Bytes::from_static(b"{\"format\":1}")).await?;
+    let path = resolver.namespace_file();
+    let Some(bytes) = store.get(&Path::from(path.as_str())).await? else { return Ok(None) };
+    read_versioned::<NamespaceFile>(&bytes, NAMESPACE_FORMAT, &path).map(|file| Some(file.incarnation))
+}
+
+/// Takes the mark away that [`mark_for_deletion`] put.
+///
+/// # Errors
+/// [`Kind::Unavailable`] if the store failed: the mark stays until a deletion ends.
+pub async fn unmark_for_deletion(store: &Store, resolver: &Resolver) -> Result<()> {
+    store.delete(&Path::from(resolver.deleting_mark())).await
+}
+
+/// Deletes what a listing shows but for the mark; how many objects that were.
+async fn sweep_namespace(store: &Store, resolver: &Resolver, mark: &Path) -> Result<usize> {
+    let root = Path::from(resolver.namespace_root());
+    // The newest first: a table whose log is half deleted must never look whole.
+    let found = store.list(&root, None).await?.into_iter().rev().map(|f| f.path).filter(|path| path != mark);
+    let found: Vec<Path> = found.collect();
+    let count = found.len();
+    store.delete_all(found).await?;
+    store.remove_empty_directories(&root, mark).await?;
+    Ok(count)
 }
 
 #[cfg(test)]

@@ -20,11 +20,17 @@ pub enum Plant {
     TxnEquality,
     /// A recorded batch that is not published is dropped, and the next range taken.
     Abandon,
+    /// What has expired before it was read is passed over, and nobody is told.
+    SilentLoss,
+    /// A reader acknowledges although another one of its name has, since it read.
+    StaleConsumer,
+    /// Nobody looks whether the namespace is still the same before a batch is published.
+    ForgetLife,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::SkipTxnCheck,
         Self::NotifyFirst,
         Self::ForgetIntent,
@@ -32,6 +38,9 @@ impl Plant {
         Self::ResumeFromBroker,
         Self::TxnEquality,
         Self::Abandon,
+        Self::SilentLoss,
+        Self::StaleConsumer,
+        Self::ForgetLife,
     ];
 
     /// Its name on the command line.
@@ -45,6 +54,9 @@ impl Plant {
             Self::ResumeFromBroker => "resume-from-broker",
             Self::TxnEquality => "txn-equality",
             Self::Abandon => "abandon",
+            Self::SilentLoss => "silent-loss",
+            Self::StaleConsumer => "stale-consumer",
+            Self::ForgetLife => "forget-life",
         }
     }
 

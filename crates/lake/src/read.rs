@@ -14,7 +14,7 @@ use deltalake_core::delta_datafusion::{DeltaScanConfig, DeltaScanNext};
 use deltalake_core::kernel::Snapshot;
 use url::Url;
 
-use crate::log::{DeltaLog, LiveFile};
+use crate::log::{DeltaLog, LiveFile, mark_of};
 
 /// What a table holds at its newest version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +42,7 @@ impl DeltaLog {
                 path: f.path().into_owned(),
                 size: f.size().unsigned_abs(),
                 rows: f.num_records().map(|rows| (rows as u64).saturating_sub(gone)),
+                mark: f.deletion_vector_descriptor().map(|v| mark_of(v.storage_type.as_ref(), &v.path_or_inline_dv, v.offset)),
             }
         });
         Ok(Some(TableContents { version: snapshot.version(), files: files.collect() }))

@@ -7,6 +7,7 @@ mod error;
 mod open;
 mod patience;
 mod proof;
+mod ranges;
 mod upload;
 
 use std::path::{Path as FsPath, PathBuf};
@@ -199,7 +200,7 @@ impl Store {
             let _slot = self.uploads.acquire().await.ok();
             return self.stage(path, bytes).await;
         }
-        let uploaded = upload::upload(self.inner.as_ref(), path, bytes, &self.uploads).await;
+        let uploaded = upload::upload(self.inner.as_ref(), path, upload::Body::Bytes(bytes), &self.uploads).await;
         uploaded.map(|()| PutNew::Created).map_err(|e| store_error(e, "writing", path.as_ref()))
     }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::TryStreamExt;
-use object_store::ObjectStore;
 use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 
 use crate::table::{Fault, Row, TableReader};
 
@@ -56,13 +56,28 @@ pub struct DatasetCheck {
     namespace: String,
     dataset: String,
     org: String,
+    /// Two records may have stood in the same place: what tells their rows apart.
+    apart: Option<String>,
 }
 
 impl DatasetCheck {
     /// The dataset of a namespace, whose organisations are in the column `org`.
     #[must_use]
     pub fn new(store: &Arc<dyn ObjectStore>, namespace: &str, dataset: &str, org: &str) -> Self {
-        Self { store: store.clone(), namespace: namespace.to_owned(), dataset: dataset.to_owned(), org: org.to_owned() }
+        Self {
+            store: store.clone(),
+            namespace: namespace.to_owned(),
+            dataset: dataset.to_owned(),
+            org: org.to_owned(),
+            apart: None,
+        }
+    }
+
+    /// The same of a dataset whose topic was made anew: records of both topics may have stood in the same places. The column `apart`
+    /// tells their rows apart.
+    #[must_use]
+    pub fn of_topic_made_anew(self, apart: &str) -> Self {
+        Self { apart: Some(apart.to_owned()), ..self }
     }
 
     /// A table of the namespace.
@@ -91,7 +106,8 @@ impl DatasetCheck {
             let mut made: BTreeMap<(String, String), u64> = BTreeMap::new();
             for add in &entry.adds {
                 for row in data.rows_of(add).await? {
-                    let at = (column(&row, "_source")?, column(&row, "_offset")?);
+                    let apart = self.apart.as_ref().and_then(|name| row.get(name)).cloned();
+                    let at = (column(&row, "_source")?, column(&row, "_offset")?, apart);
                     if !seen.insert(at.clone()) {
                         return Err(format!("the row {at:?} of {} is there twice, again in version {version}", self.dataset));
                     }
@@ -109,7 +125,7 @@ impl DatasetCheck {
         }
         let dead_letters = self.dead_letters().await?;
         for letter in &dead_letters {
-            let at = (column(letter, "source")?, column(letter, "position")?);
+            let at = (column(letter, "source")?, column(letter, "position")?, None);
             if seen.contains(&at) {
                 return Err(format!("the record {at:?} of {} is a row and a dead letter", self.dataset));
             }
@@ -129,7 +145,8 @@ impl DatasetCheck {
             if row.get("dataset") != Some(&self.dataset) {
                 continue;
             }
-            let at = (column(&row, "source")?, column(&row, "position")?);
+            let apart = self.apart.as_ref().and_then(|_| row.get("raw")).cloned();
+            let at = (column(&row, "source")?, column(&row, "position")?, apart);
             if !seen.insert(at.clone()) {
                 return Err(format!("the dead letter {at:?} of {} is there twice", self.dataset));
             }
@@ -161,9 +178,13 @@ impl DatasetCheck {
         Ok(told)
     }
 
-    /// The newest record of each chain of the dataset has its mark.
+    /// The newest record of each chain of the dataset has its mark. Chains of former lives of the namespace are nobody's.
     async fn chain_is_finished(&self) -> Result<(), Fault> {
-        let directory = Path::from(format!("{}/_alluvium/chains", self.namespace));
+        let file = Path::from(format!("{}/_alluvium/namespace.json", self.namespace));
+        let file = self.store.get(&file).await.map_err(|e| e.to_string())?.bytes().await.map_err(|e| e.to_string())?;
+        let file: serde_json::Value = serde_json::from_slice(&file).map_err(|e| e.to_string())?;
+        let life = file["incarnation"].as_str().ok_or("a namespace's file without incarnation")?;
+        let directory = Path::from(format!("{}/_alluvium/chains/{life}", self.namespace));
         let found: Vec<_> = self.store.list(Some(&directory)).try_collect().await.map_err(|e| e.to_string())?;
         let ours = format!("/ingest/{}/", self.dataset);
         let of_chain = |path: &&str| path.contains(&ours) && path.ends_with(".json");

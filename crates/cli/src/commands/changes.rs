@@ -18,11 +18,13 @@ use crate::{context, memory, output, signals};
 
 /// Where a schema of Parquet and Arrow says what the last line says.
 const NEXT: &str = "alluvium.next";
-/// Batches made into lines at the same time, at most.
-const BATCHES_AT_ONCE: usize = 4;
-/// So much memory is worth a batch that is made into lines at the same time.
-const BYTES_A_BATCH: u64 = 128 << 20;
-/// Bytes of lines written at once.
+/// Pieces of batches made into lines at the same time, at most.
+const PIECES_AT_ONCE: usize = 4;
+/// So much memory is worth a piece that is made into lines at the same time.
+const BYTES_A_PIECE: u64 = 128 << 20;
+/// The most rows made into lines in one piece: their text is several times as large as they are.
+const ROWS_A_PIECE: usize = 1024;
+/// Bytes of lines that wait to be written at once.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// Symbolic links followed from one to the next.
@@ -77,9 +79,9 @@ pub async fn changes(global: &Global, args: &ChangesArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// How many batches may be made into lines at the same time.
+/// How many pieces may be made into lines at the same time.
 fn at_once(memory_bytes: u64) -> usize {
-    usize::try_from(memory_bytes / BYTES_A_BATCH).unwrap_or(BATCHES_AT_ONCE).clamp(1, BATCHES_AT_ONCE)
+    usize::try_from(memory_bytes / BYTES_A_PIECE).unwrap_or(PIECES_AT_ONCE).clamp(1, PIECES_AT_ONCE)
 }
 
 fn check(args: &ChangesArgs) -> Result<()> {
@@ -205,30 +207,38 @@ impl Drop for Unfinished {
     }
 }
 
-/// Lines of JSON; several batches are made into lines at the same time.
+/// Lines of JSON; several pieces of batches are made into lines at the same time.
 async fn write_lines(changes: &mut Changes, mut to: impl Write, at_once: usize) -> Result<Round> {
     let rows =
         futures::stream::try_unfold(changes, async |changes| Ok::<_, Error>(changes.next().await?.map(|batch| (batch, changes))));
-    let made = rows.map_ok(|batch| async move {
-        tokio::task::spawn_blocking(move || lines(&batch))
+    let pieces = rows.map_ok(|batch| futures::stream::iter(pieces(batch).map(Ok))).try_flatten();
+    let made = pieces.map_ok(|piece| async move {
+        tokio::task::spawn_blocking(move || lines(&piece))
             .await
             .map_err(|e| Error::new(Kind::Internal, "making lines of rows").source(e))?
     });
     let mut made = std::pin::pin!(made.try_buffered(at_once));
-    let mut text: Vec<u8> = Vec::with_capacity(WRITE_BYTES);
-    while let Some(some) = made.try_next().await? {
-        text.extend_from_slice(&some);
-        if text.len() >= WRITE_BYTES {
-            if let Err(e) = to.write_all(&text) {
-                return written(e);
-            }
-            text.clear();
+    let mut waiting: Vec<u8> = Vec::with_capacity(WRITE_BYTES);
+    while let Some(text) = made.try_next().await? {
+        if waiting.len() + text.len() <= WRITE_BYTES {
+            waiting.extend_from_slice(&text);
+            continue;
         }
+        if let Err(e) = to.write_all(&waiting).and_then(|()| to.write_all(&text)) {
+            return written(e);
+        }
+        waiting.clear();
     }
-    match to.write_all(&text).and_then(|()| to.flush()) {
+    match to.write_all(&waiting).and_then(|()| to.flush()) {
         Ok(()) => Ok(Round::Whole),
         Err(e) => written(e),
     }
+}
+
+/// A batch in pieces, without a copy.
+fn pieces(batch: RecordBatch) -> impl Iterator<Item = RecordBatch> {
+    let rows = batch.num_rows();
+    (0..rows).step_by(ROWS_A_PIECE).map(move |from| batch.slice(from, ROWS_A_PIECE.min(rows - from)))
 }
 
 fn lines(batch: &RecordBatch) -> Result<Vec<u8>> {

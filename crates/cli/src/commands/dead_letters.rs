@@ -17,7 +17,7 @@ pub async fn dead_letters(global: &Global, command: &DeadLettersCommand) -> Resu
         DeadLettersCommand::List { dataset, limit } => {
             let progress = Arc::new(Progress::new(global.output));
             let engine = context::reading_engine(global, memory::budget(None)?, progress, Stop::default())?;
-            let datasets = engine.datasets(dataset.as_slice())?;
+            let datasets = engine.sources(dataset.as_slice())?;
             let listed = engine.dead_letters(&datasets, *limit).await?;
             for letter in &listed.letters {
                 match global.output {

@@ -7,6 +7,7 @@ mod init;
 mod namespace;
 mod query;
 mod quickstart;
+mod request;
 mod run;
 mod status;
 mod tables;
@@ -29,6 +30,7 @@ pub async fn dispatch(args: Args) -> Result<u8> {
         Command::Consumers { command } => consumers::consumers(&global, &command).await,
         Command::DeadLetters { command } => dead_letters::dead_letters(&global, &command).await,
         Command::Init { dir } => init::init(&dir),
+        Command::Request { command } => request::request(&global, &command).await,
         Command::Run(run) => run::run(&global, &run).await,
         Command::Schema => {
             output::line(&serde_json::to_string_pretty(&project_schema()).unwrap_or_default())?;

@@ -16,6 +16,8 @@ use crate::context::PROJECT_FILE;
 const PROJECT: &str = include_str!("quickstart.yaml");
 const ORGANISATIONS: [&str; 5] = ["acme", "globex", "initech", "umbrella", "hooli"];
 const KINDS: [&str; 4] = ["email_sent", "email_opened", "call", "page_view"];
+const CONVERSION: &str = "{\"request_id\":\"r1\",\"org_id\":\"acme\",\"op\":\"convert\",\"field\":\"lead_id\",\"from\":\"L1\",\"to\":\"C1\",\
+                          \"execution_time\":\"2026-04-01T00:00:00Z\"}\n";
 const ENGAGEMENTS: u64 = 2_000;
 const MEETINGS: u64 = 300;
 
@@ -84,6 +86,22 @@ pub async fn quickstart(directory: &Path) -> Result<u8> {
     command(&format!("alluvium run ingest engagement --project {shown}"));
     ingest(&global).await?;
     downstream(&global, ["--rows", "--consumer", "copy", "--commit"].map(str::to_owned)).await?;
+
+    step("A lead became a contact: a request converts the id in every row that has landed, and in every row to come:");
+    write(directory, "requests.json", CONVERSION)?;
+    command(&format!("alluvium request submit {shown}/requests.json --project {shown}"));
+    let (engine, progress) = super::engine(&global, None)?;
+    let submitted = engine.submit_requests("requests.json", CONVERSION.into()).await;
+    progress.clear();
+    run::print_summary(Output::Text, &submitted?, Instant::now())?;
+    command(&format!("alluvium run mutate --project {shown}"));
+    let started = Instant::now();
+    let (engine, progress) = super::engine(&global, None)?;
+    let mutated = engine.mutate(&engine.datasets(&[])?, Mode::UntilIdle).await;
+    progress.clear();
+    run::print_summary(Output::Text, &mutated?, started)?;
+    sql(&global, "SELECT engagement_id, lead_id, _original FROM engagement WHERE lead_id = 'C1' ORDER BY engagement_id LIMIT 3")
+        .await?;
 
     step("That is it so far. The project is left for you to look around:");
     command(&format!("alluvium status --project {shown}"));

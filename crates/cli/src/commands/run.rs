@@ -15,9 +15,9 @@ use crate::{context, memory, output};
 /// Runs a job. The exit code is that of the first dataset that failed.
 pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
     match args.job {
-        JobArg::Ingest | JobArg::All => {}
-        JobArg::Mutate | JobArg::Retain | JobArg::Optimize | JobArg::Vacuum => {
-            return Err(Error::new(Kind::Unsupported, "that job is not built yet").hint("jobs that are: ingest"));
+        JobArg::Ingest | JobArg::Mutate | JobArg::All => {}
+        JobArg::Retain | JobArg::Optimize | JobArg::Vacuum => {
+            return Err(Error::new(Kind::Unsupported, "that job is not built yet").hint("jobs that are: ingest, mutate"));
         }
     }
     if args.dry_run {
@@ -33,7 +33,12 @@ pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
     };
     let (engine, progress) = engine(global, args.memory.as_deref())?;
     let datasets = engine.datasets(&args.datasets)?;
-    let summary = engine.ingest(&datasets, IngestOptions { mode, accept_loss: args.accept_loss }).await;
+    let options = IngestOptions { mode, accept_loss: args.accept_loss };
+    let summary = match args.job {
+        JobArg::Mutate => engine.mutate(&datasets, options).await,
+        JobArg::All => engine.run_all(&datasets, options).await,
+        _ => engine.ingest(&datasets, options).await,
+    };
     progress.clear();
     print_summary(global.output, &summary?, started)
 }
@@ -43,7 +48,28 @@ async fn dry_run(global: &Global, args: &RunArgs) -> Result<u8> {
     let progress = Arc::new(Progress::new(global.output));
     let engine = context::reading_engine(global, memory::budget(args.memory.as_deref())?, progress, Stop::default())?;
     let mut failed = None;
-    for dataset in engine.datasets(&args.datasets)? {
+    if args.job != JobArg::Ingest {
+        for dataset in engine.datasets(&args.datasets)? {
+            let requests = engine.requests_to_apply(dataset).await?;
+            match global.output {
+                Output::Json => output::json(&json!({
+                    "job": "mutate", "dataset": dataset.name.0, "dry_run": true, "requests": requests,
+                }))?,
+                Output::Text => output::line(&format!(
+                    "mutate {}: would apply {} requests that were taken in",
+                    dataset.name,
+                    output::number(requests)
+                ))?,
+            }
+        }
+    }
+    let sources = match args.job {
+        JobArg::Mutate => Vec::new(),
+        _ => engine.datasets(&args.datasets)?,
+    };
+    let requests = (args.job != JobArg::Ingest && engine.project().requests.has_source).then(|| engine.requests_intake());
+    let sources = requests.into_iter().chain(sources);
+    for dataset in sources {
         let waiting = match engine.waiting(dataset).await {
             Ok(waiting) => waiting,
             Err(error) => {
@@ -55,11 +81,12 @@ async fn dry_run(global: &Global, args: &RunArgs) -> Result<u8> {
         match waiting {
             SourcePosition::Files(files) => match global.output {
                 Output::Json => output::json(&json!({
-                    "job": "ingest", "dataset": dataset.name.0, "dry_run": true,
+                    "job": dataset.intake_job().name(), "dataset": dataset.name.0, "dry_run": true,
                     "waiting_files": files.waiting_files, "waiting_bytes": files.waiting_bytes,
                 }))?,
                 Output::Text => output::line(&format!(
-                    "ingest {}: would take {} files, {}",
+                    "{} {}: would take {} files, {}",
+                    dataset.intake_job(),
                     dataset.name,
                     output::number(files.waiting_files),
                     output::bytes(files.waiting_bytes)
@@ -74,10 +101,11 @@ async fn dry_run(global: &Global, args: &RunArgs) -> Result<u8> {
                 let lag = topic.lag().unwrap_or(0);
                 match global.output {
                     Output::Json => output::json(&json!({
-                        "job": "ingest", "dataset": dataset.name.0, "dry_run": true, "topic": topic.topic, "lag": lag,
+                        "job": dataset.intake_job().name(), "dataset": dataset.name.0, "dry_run": true, "topic": topic.topic, "lag": lag,
                     }))?,
                     Output::Text => output::line(&format!(
-                        "ingest {}: would read {} offsets of the topic {}",
+                        "{} {}: would read {} offsets of the topic {}",
+                        dataset.intake_job(),
                         dataset.name,
                         output::number(lag),
                         topic.topic
@@ -99,13 +127,23 @@ pub fn print_summary(format: Output, summary: &RunSummary, started: Instant) -> 
     match format {
         Output::Json => output::json(&json!({
             "summary": true, "batches": summary.batches,
-            "inserted": outcome.inserted, "updated": 0, "deleted": 0, "skipped": outcome.skipped,
-            "dead_letters": outcome.dead_letters, "files_opened": 0, "files_rewritten": 0,
-            "bytes_copied": 0, "bytes_encoded": outcome.bytes,
+            "inserted": outcome.inserted, "updated": outcome.work.updated, "deleted": outcome.work.deleted,
+            "skipped": outcome.skipped, "dead_letters": outcome.dead_letters,
+            "files_opened": outcome.work.files_opened, "files_rewritten": outcome.work.files_rewritten,
+            "bytes_copied": outcome.work.bytes_copied, "bytes_encoded": outcome.work.bytes_encoded,
             "failed": summary.failed.iter().map(|(name, _)| name).collect::<Vec<_>>(),
             "elapsed_ms": elapsed_ms,
         }))?,
         Output::Text if summary.batches == 0 && summary.failed.is_empty() => eprintln!("nothing to do"),
+        Output::Text if outcome.work.updated + outcome.work.deleted > 0 => output::line(&format!(
+            "{} rows in, {} updated, {} deleted, {} dead letters in {} batches, {:.1} s",
+            output::number(outcome.inserted),
+            output::number(outcome.work.updated),
+            output::number(outcome.work.deleted),
+            output::number(outcome.dead_letters),
+            output::number(summary.batches),
+            elapsed_ms as f64 / 1000.0
+        ))?,
         Output::Text => output::line(&format!(
             "{} rows, {} dead letters in {} batches, {:.1} s",
             output::number(outcome.inserted),

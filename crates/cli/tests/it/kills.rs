@@ -1,7 +1,8 @@
 //! Processes that are killed at random moments, and several at once. The seed is printed: `ALLUVIUM_TEST_SEED` repeats it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -179,6 +180,94 @@ fn three_processes_on_s3_one_killed_three_rounds_land_every_record_once() {
 #[test]
 fn three_processes_on_azure_one_killed_three_rounds_land_every_record_once() {
     three_at_once(StoreKind::Azure, None, 3, 2500);
+}
+
+/// A reader downstream: its copy of the table by where each row came from, and the rows of which it does not know that they were
+/// acknowledged, as what acknowledged them was killed.
+#[derive(Default)]
+struct Copy {
+    rows: BTreeMap<(String, u64), String>,
+    uncertain: BTreeSet<(String, u64)>,
+    killed: u64,
+}
+
+impl Copy {
+    /// Runs the program, which is killed within `within_ms` if that is given. Whether it ended.
+    fn run(&mut self, site: &Site, random: &mut Random, args: &[&str], to: &Path, within_ms: Option<u64>) -> bool {
+        let mut command = site.command(args);
+        let mut child = command.stdout(fs::File::create(to).unwrap()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        if let Some(within_ms) = within_ms
+            && wait_until(&mut child, Instant::now() + Duration::from_millis(random.below(within_ms))).is_none()
+        {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            self.killed += 1;
+            return false;
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{args:?}");
+        true
+    }
+
+    /// Uses what was printed, if it is whole; its token.
+    fn take(&mut self, printed: &Path) -> Option<String> {
+        let text = fs::read_to_string(printed).ok()?;
+        // A line that was cut short ends what counts.
+        let mut lines: Vec<serde_json::Value> = text.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
+        let next = lines.pop()?["next"].as_str()?.to_owned();
+        for row in lines {
+            assert_eq!(row["_change_type"], "insert");
+            let place = (row["_source"].as_str().unwrap().to_owned(), row["_offset"].as_u64().unwrap());
+            let twice = self.rows.insert(place.clone(), row["n"].to_string());
+            let expected = twice.is_none() || self.uncertain.contains(&place);
+            assert!(expected, "{place:?} was acknowledged, and is given again");
+            self.uncertain.insert(place);
+        }
+        Some(next)
+    }
+}
+
+#[test]
+fn a_consumer_killed_while_it_comes_and_goes_over_ten_batches_has_a_copy_that_equals_the_table() {
+    let mut random = Random::new("a_consumer_killed_while_it_comes_and_goes");
+    let site = Site::on(StoreKind::Local, |store| yaml(store, None)).expect("the local disk is there");
+    let (mut sent, mut copy) = (Sent::default(), Copy::default());
+    let (printed, file) = (site.path("printed"), site.path("file.json"));
+    let by_hand = ["changes", "edit", "--rows", "--consumer", "copy"];
+    let by_itself = ["changes", "edit", "--rows", "--consumer", "copy", "--commit", "--to", "file.json"];
+    for _ in 0..10 {
+        sent.send(&site, &mut random);
+        site.ok(&["run", "ingest"]);
+        for _ in 0..3 {
+            let within_ms = (random.below(2) == 0).then_some(150);
+            if random.below(2) == 0 {
+                // Read, use, acknowledge; killed in the reading or in the acknowledging.
+                if !copy.run(&site, &mut random, &by_hand, &printed, within_ms) {
+                    continue;
+                }
+                let next = copy.take(&printed).expect("it ended");
+                let within_ms = (random.below(2) == 0).then_some(100);
+                if copy.run(&site, &mut random, &["consumers", "commit", "copy", &next], &printed, within_ms) {
+                    copy.uncertain.clear();
+                }
+            } else {
+                // The file has its name before the consumer moves: it is used also if the program was killed after that.
+                let _ = fs::remove_file(&file);
+                let ended = copy.run(&site, &mut random, &by_itself, &printed, within_ms);
+                let taken = copy.take(&file);
+                assert!(taken.is_some() || !ended, "it ended without a file");
+                if ended {
+                    copy.uncertain.clear();
+                }
+            }
+        }
+    }
+    assert!(copy.killed > 3, "only {} were killed: the moments are badly chosen", copy.killed);
+    assert!(copy.run(&site, &mut random, &by_itself, &printed, None));
+    assert!(copy.take(&file).is_some());
+    let table = site.landed("edit", "org").rows;
+    let table: BTreeMap<_, _> =
+        table.iter().map(|r| ((r["_source"].clone(), r["_offset"].parse::<u64>().unwrap()), r["n"].clone())).collect();
+    assert_eq!(copy.rows, table);
 }
 
 #[test]

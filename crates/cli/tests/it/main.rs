@@ -8,6 +8,7 @@ mod kills;
 mod memory;
 mod read;
 mod real_data;
+mod requests;
 mod site;
 mod snapshots;
 mod spark;

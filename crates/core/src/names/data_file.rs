@@ -27,20 +27,30 @@ pub struct DataFile {
 /// of ASCII letters and digits, as all are.
 #[must_use]
 pub fn data_file(chain: &ChainId, key: BatchKey, writer_uuid: &str, seq: u32) -> String {
+    format!("{PREFIX}{}-{seq:05}{SUFFIX}", staged(chain, key, writer_uuid))
+}
+
+/// What the names of all files that a writer staged for a record have in common.
+pub(super) fn staged(chain: &ChainId, key: BatchKey, writer_uuid: &str) -> String {
     let ChainId { incarnation, job, dataset, shard } = chain;
     debug_assert!(is_word(&incarnation.0), "an incarnation is of letters and digits");
     let writer = writer_uuid.replace('-', "");
     let (batch, attempt) = (key.batch.0, key.attempt.0);
-    format!("{PREFIX}{job}-{dataset}-{}-{batch:020}-{attempt:04}-{}-{writer}-{seq:05}{SUFFIX}", shard.0, incarnation.0)
+    format!("{job}-{dataset}-{}-{batch:020}-{attempt:04}-{}-{writer}", shard.0, incarnation.0)
 }
 
 /// Reads a name that [`data_file`] made; `None` for every other name.
 #[must_use]
 pub fn parse_data_file(name: &str) -> Option<DataFile> {
-    let rest = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
-    let (job, rest) = rest.split_once('-')?;
-    let mut parts = rest.rsplitn(7, '-');
-    let seq = number(parts.next()?, 5)?;
+    let (rest, seq) = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.rsplit_once('-')?;
+    let (chain, key, writer) = parse_staged(rest)?;
+    Some(DataFile { chain, key, writer, seq: u32::try_from(number(seq, 5)?).ok()? })
+}
+
+/// Reads what [`staged`] made: chain, record and writer.
+pub(super) fn parse_staged(text: &str) -> Option<(ChainId, BatchKey, String)> {
+    let (job, rest) = text.split_once('-')?;
+    let mut parts = rest.rsplitn(6, '-');
     let writer = parts.next().filter(|w| is_word(w))?;
     let incarnation = parts.next().filter(|i| is_word(i))?;
     let attempt = number(parts.next()?, 4)?;
@@ -53,8 +63,7 @@ pub fn parse_data_file(name: &str) -> Option<DataFile> {
         dataset: DatasetName(dataset.to_owned()),
         shard: Shard(u32::try_from(shard).ok()?),
     };
-    let key = batch_key(batch, attempt)?;
-    Some(DataFile { chain, key, writer: writer.to_owned(), seq: u32::try_from(seq).ok()? })
+    Some((chain, batch_key(batch, attempt)?, writer.to_owned()))
 }
 
 /// A number as `{:0width$}` prints it, and no other spelling.

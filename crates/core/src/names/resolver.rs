@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::data_file::{batch_key, number};
-use super::{Namespace, TableName};
-use crate::chain::{BatchKey, BatchNumber, ChainId, Job};
+use super::{IndexFile, Namespace, TableName};
+use crate::chain::{BatchKey, BatchNumber, ChainId, Incarnation, Job};
 use crate::dataset::DatasetName;
 use crate::error::TextError;
+use crate::taken::BatchSpan;
 
 const MAX_PART_BYTES: usize = 255;
 const MAX_TOPIC_BYTES: usize = 249;
@@ -136,6 +137,43 @@ impl Resolver {
         format!("{}/sources/{dataset}.json", self.memory_dir())
     }
 
+    /// The directory of all that is made from requests: `<ns>/_alluvium/ledger/<incarnation>`.
+    #[must_use]
+    pub fn ledger_dir(&self, incarnation: &Incarnation) -> String {
+        format!("{}/ledger/{}", self.memory_dir(), incarnation.0)
+    }
+
+    /// The directory of the ids of requests that were accepted: `<ledger>/ids`.
+    #[must_use]
+    pub fn request_ids_dir(&self, incarnation: &Incarnation) -> String {
+        format!("{}/ids", self.ledger_dir(incarnation))
+    }
+
+    /// The directory of what requests make of a dataset's ids, as it is declared: `<ledger>/datasets/<dataset>/<shape>/fates`.
+    #[must_use]
+    pub fn fates_dir(&self, incarnation: &Incarnation, dataset: &DatasetName, shape: &str) -> String {
+        format!("{}/datasets/{dataset}/{shape}/fates", self.ledger_dir(incarnation))
+    }
+
+    /// The directory of a dataset's requests by what they name: `<ledger>/datasets/<dataset>/<shape>/requests`.
+    #[must_use]
+    pub fn requests_by_node_dir(&self, incarnation: &Incarnation, dataset: &DatasetName, shape: &str) -> String {
+        format!("{}/datasets/{dataset}/{shape}/requests", self.ledger_dir(incarnation))
+    }
+
+    /// Which rows a commit rewrote: `<ns>/_alluvium/rewrites/<table>/<name>`.
+    #[must_use]
+    pub fn rewrites(&self, table: &TableName, name: &str) -> String {
+        format!("{}/rewrites/{table}/{name}", self.memory_dir())
+    }
+
+    /// Its name: `<job>-<dataset>-<shard>-<batch>-<attempt>-<incarnation>-<writer>.json`, as in the names of data files.
+    #[must_use]
+    pub fn rewrites_name(&self, chain: &ChainId, key: BatchKey, writer: &str) -> String {
+        let ChainId { incarnation, job, dataset, shard } = chain;
+        format!("{job}-{dataset}-{}-{:020}-{:04}-{}-{writer}.json", shard.0, key.batch.0, key.attempt.0, incarnation.0)
+    }
+
     /// A lease's record: `<ns>/_alluvium/leases/<name>/<seq, 20 digits>.json`.
     ///
     /// # Errors
@@ -164,6 +202,18 @@ impl Resolver {
     #[must_use]
     pub fn floor_dir(&self, table: &TableName) -> String {
         format!("{}/floors/{table}", self.memory_dir())
+    }
+
+    /// The directory of the indexes of a table's files: `<ns>/_alluvium/indexes/<table>`.
+    #[must_use]
+    pub fn file_index_dir(&self, table: &TableName) -> String {
+        format!("{}/indexes/{table}", self.memory_dir())
+    }
+
+    /// The index of the files that one writer staged for one record: `<ns>/_alluvium/indexes/<table>/<name>`, see [`IndexFile::name`].
+    #[must_use]
+    pub fn file_index(&self, table: &TableName, index: &IndexFile) -> String {
+        format!("{}/{}", self.file_index_dir(table), index.name())
     }
 
     /// The topic that stands for `name`: itself in `default`, else `<ns>.<name>`.
@@ -221,6 +271,18 @@ pub fn app_id(chain: &ChainId) -> String {
     format!("alluvium/{}/{}/{}/{}", chain.incarnation.0, chain.job, chain.dataset, chain.shard.0)
 }
 
+/// The id of the transactions that say which position of the ledger a data table is at: `alluvium/<incarnation>/ledger`.
+#[must_use]
+pub fn ledger_app_id(incarnation: &Incarnation) -> String {
+    format!("alluvium/{}/ledger", incarnation.0)
+}
+
+/// The id of the transactions that say for which declaration a data table's rows were resolved: `alluvium/<incarnation>/shape`.
+#[must_use]
+pub fn shape_app_id(incarnation: &Incarnation) -> String {
+    format!("alluvium/{}/shape", incarnation.0)
+}
+
 fn plain(name: &str, kind: &str, max_bytes: usize) -> Result<(), TextError> {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     if name.is_empty() || name == "." || name == ".." || !name.bytes().all(legal) {
@@ -232,6 +294,20 @@ fn plain(name: &str, kind: &str, max_bytes: usize) -> Result<(), TextError> {
         return Err(TextError::new(message, format!("{max_bytes} are allowed in this namespace")));
     }
     Ok(())
+}
+
+/// The name of a sorted file made from the batches of a span: `<first, 20 digits>-<last, 20 digits>.sorted`.
+#[must_use]
+pub fn span_file(span: BatchSpan) -> String {
+    format!("{:020}-{:020}.sorted", span.from.next().0, span.to.0)
+}
+
+/// Reads a name that [`span_file`] made.
+#[must_use]
+pub fn parse_span_file(name: &str) -> Option<BatchSpan> {
+    let (first, last) = name.strip_suffix(".sorted")?.split_once('-')?;
+    let batch = |text: &str| batch_key(number(text, 20)?, 0).map(|key| key.batch);
+    BatchSpan::new(BatchNumber(batch(first)?.0 - 1), batch(last)?)
 }
 
 /// A file in a chain's directory.

@@ -18,6 +18,8 @@ impl TableName {
     pub const REQUESTS: Self = Self(Cow::Borrowed("requests"));
     /// Requests that wait for their rows.
     pub const RETRIES: Self = Self(Cow::Borrowed("retries"));
+    /// What requests did to rows; beside the tables that readers look at, not among them.
+    pub const OUTCOMES: Self = Self(Cow::Borrowed("_alluvium/outcomes"));
     /// Refused records.
     pub const DEAD_LETTERS: Self = Self(Cow::Borrowed("dead_letters"));
     /// The tables every namespace has; no dataset or entity may have such a name.

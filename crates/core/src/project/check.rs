@@ -16,7 +16,7 @@ use super::node::join;
 use super::problem::{Place, Problem, Warning};
 use super::raw::{RawDataset, RawKafka, RawProject, RawRequests};
 use super::{KafkaSettings, Project, Topic};
-use crate::dataset::{Dataset, FileFormat, Source, TakenPolicy};
+use crate::dataset::{Dataset, FileFormat, FileSource, Requests, Source, TakenPolicy};
 use crate::names::{Namespace, TableName};
 
 /// The longest path below which our own names still fit into 1024 bytes, the shortest limit of a store.
@@ -75,12 +75,12 @@ impl Checker<'_> {
         if let Some(kafka) = &raw.kafka {
             self.kafka_settings(&kafka.value);
         }
-        self.later("requests", raw.requests.as_ref(), "requests are");
         self.later("erase", raw.erase.as_ref(), "erasures are");
         self.later("maintenance", raw.maintenance.as_ref(), "maintenance is");
-        if let Some(requests) = &raw.requests {
-            self.requests(&requests.value);
-        }
+        let requests = match raw.requests {
+            Some(requests) => self.requests(requests.value),
+            None => Requests::new(None, None),
+        };
         if let Some(key) = raw.erase.and_then(|erase| erase.value.key).filter(|key| key.value != "lake") {
             self.problem(key.place, "erase.key", format!("{:?} is not known here", key.value), "write lake");
         }
@@ -97,6 +97,7 @@ impl Checker<'_> {
             durability: raw.durability.unwrap_or_default(),
             lease_ttl: raw.leases.and_then(|l| l.value.ttl).map_or(DEFAULT_LEASE_TTL, |ttl| ttl.0),
             datasets: datasets.map(|datasets| self.datasets(datasets)).unwrap_or_default(),
+            requests,
             kafka: KafkaSettings::new(raw.kafka.map(|kafka| kafka.value.0).unwrap_or_default()),
             warnings: Vec::new(),
             topics: Vec::new(),
@@ -214,12 +215,8 @@ impl Checker<'_> {
         self.later(&join(key, "change_data_feed"), feed, "Delta's change data feed is");
     }
 
-    fn requests(&mut self, requests: &RawRequests) {
-        let source = &requests.source.value;
-        if let Some(kafka) = &source.kafka {
-            // The format has a check of its own, below.
-            self.kafka("requests.source.kafka", RawKafka { format: None, ..kafka.value.clone() });
-        }
+    fn requests(&mut self, requests: RawRequests) -> Requests {
+        let RawRequests { source: At { place, value: source }, max_attempts } = requests;
         let formats = [
             ("requests.source.files.format", source.files.as_ref().and_then(|files| files.format.as_ref())),
             ("requests.source.kafka.format", source.kafka.as_ref().and_then(|kafka| kafka.value.format.as_ref())),
@@ -229,13 +226,27 @@ impl Checker<'_> {
                 self.problem(format.place, key, "requests are read as json only", "write json");
             }
         }
-        if let Some(files) = &source.files {
-            self.directory("requests.source.files", &files.path, files.after.as_ref().map(|a| (a.place, &a.value.0)));
-        }
-        if let Some(attempts) = requests.max_attempts.as_ref().filter(|a| a.value == 0) {
+        if let Some(attempts) = max_attempts.as_ref().filter(|a| a.value == 0) {
             self.problem(attempts.place, "requests.max_attempts", "0 attempts are none", "write 1 or more");
         }
-        self.one_of("requests.source", requests.source.place, source.files.is_some(), source.kafka.is_some());
+        self.one_of("requests.source", place, source.files.is_some(), source.kafka.is_some());
+        let source = match (source.kafka, source.files) {
+            // The format was checked above.
+            (Some(kafka), _) => {
+                Some(Source::Kafka(self.kafka("requests.source.kafka", RawKafka { format: None, ..kafka.value })))
+            }
+            (None, Some(files)) => {
+                self.directory("requests.source.files", &files.path, files.after.as_ref().map(|a| (a.place, &a.value.0)));
+                Some(Source::Files(FileSource {
+                    path: files.path.value,
+                    format: FileFormat::Json,
+                    after: files.after.map_or(TakenPolicy::Keep, |after| after.value.0),
+                    ordered: files.ordered,
+                }))
+            }
+            (None, None) => None,
+        };
+        Requests::new(source, max_attempts.map(|a| a.value))
     }
 
     fn one_of(&mut self, key: &str, place: Place, files: bool, kafka: bool) {

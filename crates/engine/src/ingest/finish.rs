@@ -1,34 +1,55 @@
 //! Carries a recorded batch through all its tables, whoever recorded it.
 
+use std::fmt;
+
 use alluvium_core::{
-    BatchKey, BatchRecord, Dataset, DoneMark, Error, FileRange, Incarnation, Kind, RECORD_FORMAT, Range, RecordBody, Recorded,
-    Result, TableFiles, TableName, TableSpec, TakenPolicy, app_id,
+    BatchKey, BatchRecord, Dataset, DoneMark, Error, FileRange, Incarnation, Kind, LedgerShape, Mutation, RECORD_FORMAT, Range,
+    RecordBody, Recorded, Result, TableFiles, TableName, TableSpec, TakenPolicy, app_id,
 };
 #[cfg(feature = "plants")]
 use alluvium_lake::Plant;
-use alluvium_lake::{ChainStore, Commit, Published, StageSettings, Stager, blocking};
+use alluvium_lake::{ChainStore, Commit, LedgerRule, Published, StageSettings, Stager, blocking};
 
 use super::backlog::Inbox;
 use super::notify::{Told, notification_rows};
 use crate::engine::Engine;
+use crate::ledger::shape_of;
 use crate::observe::BatchReport;
 use crate::source::Removal;
 
 /// What became of a recorded batch.
-pub(super) enum Finished {
+pub(crate) enum Finished {
     /// All its tables have it.
     Done(Box<DoneMark>),
     /// It cannot be published as recorded: it takes another attempt.
-    Amend(String),
+    Amend(Amend),
+}
+
+/// Why a batch takes another attempt over the same range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Amend {
+    /// Vacuum found no record of it and fenced it.
+    Voided,
+    /// The table is not what the attempt was made for: at another position of the ledger, or with other files.
+    Moved,
+}
+
+impl fmt::Display for Amend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Voided => "it was voided",
+            Self::Moved => "its table changed before it could be published",
+        })
+    }
 }
 
 /// A batch on its way through the tables.
-pub(super) struct Finishing<'a> {
-    pub(super) engine: &'a Engine,
-    pub(super) incarnation: &'a Incarnation,
-    pub(super) dataset: &'a Dataset,
-    pub(super) chain: &'a ChainStore,
-    pub(super) resumed: bool,
+pub(crate) struct Finishing<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) incarnation: &'a Incarnation,
+    pub(crate) dataset: &'a Dataset,
+    pub(crate) chain: &'a ChainStore,
+    pub(crate) resumed: bool,
 }
 
 impl Finishing<'_> {
@@ -39,7 +60,7 @@ impl Finishing<'_> {
     ///
     /// # Cancel safety
     /// Cancelled anywhere, the next who reads the chain finishes the batch.
-    pub(super) async fn finish(&self, record: &BatchRecord) -> Result<Finished> {
+    pub(crate) async fn finish(&self, record: &BatchRecord) -> Result<Finished> {
         match self.carry(record).await {
             // Once others have finished the batch, a cleanup may take what it is looked for in.
             Err(e) if e.kind() == Kind::Corrupt => match self.chain.done_mark(record.batch).await? {
@@ -51,16 +72,23 @@ impl Finishing<'_> {
     }
 
     async fn carry(&self, record: &BatchRecord) -> Result<Finished> {
-        let RecordBody::Intent(recorded) = &record.body else { return Ok(Finished::Amend("it was voided".to_owned())) };
+        let RecordBody::Intent(recorded) = &record.body else { return Ok(Finished::Amend(Amend::Voided)) };
+        self.engine.check_life(self.incarnation).await?;
         let app = app_id(self.chain.chain());
-        let spec = TableSpec::data(self.dataset);
+        let spec = TableSpec::deciding(self.dataset);
         let log = self.engine.log_of(&spec);
+        // A table that is made for its first batch is made at the position of the ledger that its rows were resolved at.
+        let now_ms = self.engine.clock.now_ms();
+        log.ensure_at(&spec, self.incarnation, &app, now_ms, recorded.ledger, recorded.shape).await?;
         let commit = Commit {
             app_id: &app,
             incarnation: self.incarnation,
             key: record.key(),
             adds: &recorded.data.adds,
             removes: &recorded.data.removes,
+            marks: &recorded.data.marks,
+            rewrites: recorded.mutation.as_ref().and_then(|mutation| mutation.rewrites.as_deref()),
+            ledger: self.ledger_rule(recorded),
             decides: true,
             resumed: self.resumed,
             now_ms: self.engine.clock.now_ms(),
@@ -79,7 +107,7 @@ impl Finishing<'_> {
                 (key, version, at_ms)
             }
             Published::Fenced { newest } => return Err(self.fenced(record.key(), newest)),
-            Published::Refused { missing } => return Ok(Finished::Amend(format!("the file {missing} is no longer live"))),
+            Published::Refused { .. } | Published::Moved => return Ok(Finished::Amend(Amend::Moved)),
         };
         // The log says which attempt is real; the tables that follow are published from its record.
         let real = if key == record.key() { None } else { Some(self.real_record(key).await?) };
@@ -87,7 +115,9 @@ impl Finishing<'_> {
             Some(RecordBody::Intent(real)) => real,
             _ => recorded,
         };
-        self.dead_letters(&app, key, &recorded.dead_letters).await?;
+        self.follow_with(&TableSpec::dead_letters(), &app, key, &recorded.dead_letters).await?;
+        self.follow_with(&TableSpec::outcomes(), &app, key, &recorded.outcomes).await?;
+        self.follow_with(&TableSpec::retries(), &app, key, &recorded.retries).await?;
         self.notifications(&app, key, recorded, &spec.name, version, committed_at_ms).await?;
         let mark = DoneMark {
             format: RECORD_FORMAT,
@@ -120,11 +150,26 @@ impl Finishing<'_> {
         })
     }
 
-    async fn dead_letters(&self, app: &str, key: BatchKey, files: &TableFiles) -> Result<()> {
-        if files.adds.is_empty() && files.removes.is_empty() {
-            return Ok(());
+    /// What the table must be at to take the batch.
+    fn ledger_rule<'r>(&self, recorded: &'r Recorded) -> LedgerRule<'r> {
+        match &recorded.mutation {
+            _ if self.dataset.is_requests() => LedgerRule::None,
+            None => LedgerRule::At {
+                position: recorded.ledger,
+                shape: recorded.shape.unwrap_or(LedgerShape::MIXED),
+                declared: shape_of(self.dataset),
+            },
+            Some(Mutation { to, planned_on, .. }) => LedgerRule::Moves {
+                from: recorded.ledger,
+                to: *to,
+                shape: recorded.shape.unwrap_or(LedgerShape::MIXED),
+                planned_on,
+            },
         }
-        self.follow(&TableSpec::dead_letters(), app, key, files).await
+    }
+
+    async fn follow_with(&self, spec: &TableSpec, app: &str, key: BatchKey, files: &TableFiles) -> Result<()> {
+        if files.is_empty() { Ok(()) } else { self.follow(spec, app, key, files).await }
     }
 
     async fn notifications(
@@ -157,6 +202,7 @@ impl Finishing<'_> {
             now_ms: self.engine.clock.now_ms(),
             org: None,
             files_in_flight: 1,
+            index: None,
         };
         let stager = Stager::new(&log, &spec, settings);
         let stager = blocking("encoding notifications", move || stager.stage(vec![rows]).map(|()| stager)).await?;
@@ -175,6 +221,9 @@ impl Finishing<'_> {
             key,
             adds: &files.adds,
             removes: &files.removes,
+            marks: &files.marks,
+            rewrites: None,
+            ledger: LedgerRule::None,
             decides: false,
             resumed: self.resumed,
             now_ms,
@@ -182,6 +231,7 @@ impl Finishing<'_> {
         match log.publish(&commit).await? {
             Published::Committed { .. } | Published::AlreadyPublished { .. } => Ok(()),
             Published::Fenced { newest } => Err(self.fenced(key, newest)),
+            Published::Moved => Err(Error::new(Kind::Internal, format!("table {}: it follows and has no ledger", spec.name))),
             Published::Refused { missing } => Err(Error::new(
                 Kind::Conflict,
                 format!("table {}: the file {missing}, which batch {key} replaces, is no longer there", spec.name),

@@ -32,8 +32,8 @@ pub(super) fn notification_rows(told: &Told<'_>, counts: &[DatePartitionCount]) 
         number(told.key.batch.0),
         number(told.version),
         Arc::new(Int64Array::from_iter_values(counts.iter().map(|c| c.inserted.cast_signed()))),
-        number(0),
-        number(0),
+        Arc::new(Int64Array::from_iter_values(counts.iter().map(|c| c.updated.cast_signed()))),
+        Arc::new(Int64Array::from_iter_values(counts.iter().map(|c| c.deleted.cast_signed()))),
         new_null_array(&DataType::Utf8, rows),
     ];
     RecordBatch::try_new(arrow_schema(&TableSpec::notifications()), columns)

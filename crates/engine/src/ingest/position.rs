@@ -1,6 +1,6 @@
 //! How far a dataset's source was read, and what waits there.
 
-use alluvium_core::{BatchNumber, Dataset, FileRange, Incarnation, Job, Kind, Range, Result, Shard, Source};
+use alluvium_core::{BatchNumber, Dataset, FileRange, Incarnation, Kind, Range, Result, Shard, Source};
 use alluvium_lake::ChainStore;
 
 use super::backlog::Inbox;
@@ -76,7 +76,7 @@ impl Engine {
 
     /// What the finished batches of the chain took, and the last file of the newest.
     async fn taken(&self, dataset: &Dataset, incarnation: &Incarnation) -> Result<(Taken, Option<String>)> {
-        let chain = self.chain(incarnation, Job::Ingest, dataset, Shard::WHOLE);
+        let chain = self.chain(incarnation, dataset.intake_job(), dataset, Shard::WHOLE);
         let mut looks = 0;
         loop {
             looks += 1;
@@ -100,7 +100,7 @@ async fn taken_so_far(chain: &ChainStore) -> Result<(Taken, Option<String>)> {
     }
     let last_file = match range_of(chain, &listing, finished).await?.range {
         Range::Files(files) => files.into_iter().next_back().map(|f| f.path),
-        Range::DeadLetters { .. } | Range::Kafka(_) => None,
+        Range::DeadLetters { .. } | Range::Kafka(_) | Range::Ledger { .. } => None,
     };
     Ok((taken, last_file))
 }

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use alluvium_core::{Dataset, Error, Kind, Result};
-use alluvium_lake::{Arranged, Stager};
+use alluvium_core::{Dataset, Error, Kind, Request, Result};
+use alluvium_lake::{Arranged, SortedKey, Stager, in_place};
 use arrow::array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray, new_null_array};
 use arrow::datatypes::{DataType, Field, Int32Type, Schema, TimeUnit};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use super::dead_letters::DeadLetters;
 use crate::engine::Stop;
@@ -37,17 +39,71 @@ pub(super) enum Fed {
 }
 
 /// Where a chunk's records come from, as rows and dead letters say it.
-pub(super) struct Origin {
+pub(crate) struct Origin {
     /// `_source`: a file's name, or topic and partition.
-    pub(super) source: String,
+    pub(crate) source: String,
     /// What each of its records needs to be decoded again.
-    pub(super) context: Option<String>,
+    pub(crate) context: Option<String>,
+}
+
+/// What records become: rows of the deciding table, or refusals. Used from many threads.
+pub(crate) trait Taking: Sync {
+    /// Takes a chunk's records; asks nothing of the store.
+    fn take(&self, chunk: Chunk, origin: &Origin, staged_at_micros: i64) -> Result<Made>;
+
+    /// Finds out in the store what takes need that could not be ended without; called once for all takes of a while, in their
+    /// order.
+    fn look_up<'a>(&'a self, _open: &'a [&'a Open]) -> BoxFuture<'a, Result<()>> {
+        std::future::ready(Ok(())).boxed()
+    }
+
+    /// Ends a take with what was found out.
+    fn end(&self, open: Open, _origin: &Origin, _staged_at_micros: i64) -> Result<Made> {
+        match open {
+            Open::Rows { rows, .. } => Ok(Made { rows: Some(rows), refused: Vec::new(), open: None }),
+            Open::Requests(_) => Err(Error::new(Kind::Internal, "requests among rows")),
+        }
+    }
+}
+
+/// What became of a chunk.
+pub(crate) struct Made {
+    /// Rows with all columns of the table.
+    pub(crate) rows: Option<RecordBatch>,
+    pub(crate) refused: Vec<Refused>,
+    /// What is still to be settled.
+    pub(crate) open: Option<Open>,
+}
+
+/// Records of which it takes a look into the store to say what becomes of them.
+pub(crate) enum Open {
+    /// Rows that requests may change; what the ledger may know of them, sorted.
+    Rows { rows: RecordBatch, nodes: Vec<SortedKey> },
+    /// Requests whose ids may have been there before, with their numbers and how they came.
+    Requests(Vec<(u64, Request, Vec<u8>)>),
+}
+
+impl Open {
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Rows { rows, nodes } => rows.get_array_memory_size() + nodes.len() * size_of::<SortedKey>(),
+            Self::Requests(requests) => requests.iter().map(|(_, _, raw)| 3 * raw.len() + size_of::<Request>()).sum(),
+        }
+    }
+}
+
+/// Records that become rows as they are declared.
+impl Taking for Decoder {
+    fn take(&self, chunk: Chunk, origin: &Origin, staged_at_micros: i64) -> Result<Made> {
+        let Decoded { rows, refused, .. } = self.decode(chunk);
+        Ok(Made { rows: Some(with_our_columns(&rows, &origin.source, staged_at_micros)?), refused, open: None })
+    }
 }
 
 /// What a batch is read with. All of it is used from a thread that may block.
 pub(super) struct Reading<'a> {
     pub(super) dataset: &'a Dataset,
-    pub(super) decoder: &'a Decoder,
+    pub(super) taking: &'a dyn Taking,
     pub(super) rows: &'a Stager,
     pub(super) refused: &'a mut DeadLetters,
     pub(super) memory_bytes: u64,
@@ -76,22 +132,25 @@ struct Work {
 struct Ready {
     seq: u64,
     origin: Arc<Origin>,
-    rows: Result<Option<Arranged>>,
-    refused: Vec<Refused>,
+    made: Result<(Option<Arranged>, Vec<Refused>, Option<Open>)>,
 }
 
 impl Reading<'_> {
     /// Takes chunks until the feed ends.
-    pub(super) fn read(mut self, feed: &mut dyn Feed) -> Result<Read> {
+    pub(super) async fn read(mut self, feed: &mut dyn Feed) -> Result<Read> {
         let mut kept: Option<Arranged> = None;
         let mut chunks = 0;
         loop {
             let before = kept.as_ref().map_or(0, Arranged::memory_bytes);
-            let wave = self.wave(feed, &mut chunks, before as u64)?;
+            let wave = in_place(|| self.wave(feed, &mut chunks, before as u64))?;
             if wave.ended == Some(Read::Stopped) {
                 return Ok(Read::Stopped);
             }
-            kept = self.stage(kept, wave.ready, wave.ended.is_some())?;
+            let open: Vec<&Open> = wave.ready.iter().filter_map(|r| r.made.as_ref().ok()?.2.as_ref()).collect();
+            if !open.is_empty() {
+                self.taking.look_up(&open).await?;
+            }
+            kept = in_place(|| self.stage(kept, wave.ready, wave.ended.is_some()))?;
             if let Some(ended) = wave.ended {
                 return Ok(ended);
             }
@@ -106,7 +165,7 @@ impl Reading<'_> {
         let (sender, receiver) = sync_channel::<Work>(threads);
         let receiver = Mutex::new(receiver);
         let (ready, decoded_bytes) = (Mutex::new(Vec::new()), AtomicU64::new(kept_bytes));
-        let decoding = Decoding { decoder: self.decoder, rows: self.rows, staged_at_micros: self.staged_at_micros };
+        let decoding = Decoding { taking: self.taking, rows: self.rows, staged_at_micros: self.staged_at_micros };
         let ended: Result<Option<Read>> = std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| decoding.all(&receiver, &ready, &decoded_bytes));
@@ -147,9 +206,15 @@ impl Reading<'_> {
     fn stage(&mut self, kept: Option<Arranged>, ready: Vec<Ready>, last: bool) -> Result<Option<Arranged>> {
         let mut arranged: Vec<Arranged> = Vec::with_capacity(ready.len() + 1);
         arranged.extend(kept);
-        for Ready { origin, rows, refused, .. } in ready {
+        for Ready { origin, made, .. } in ready {
+            let (rows, refused, open) = made?;
             self.refused.push(&origin.source, origin.context.as_deref(), refused)?;
-            arranged.extend(rows?);
+            arranged.extend(rows);
+            if let Some(open) = open {
+                let made = self.taking.end(open, &origin, self.staged_at_micros)?;
+                self.refused.push(&origin.source, origin.context.as_deref(), made.refused)?;
+                arranged.extend(arrange(self.rows, made.rows)?);
+            }
         }
         self.rows.stage_arranged(arranged, last)
     }
@@ -162,7 +227,7 @@ struct Wave {
 
 /// What the decoding threads share.
 struct Decoding<'a> {
-    decoder: &'a Decoder,
+    taking: &'a dyn Taking,
     rows: &'a Stager,
     staged_at_micros: i64,
 }
@@ -172,20 +237,23 @@ impl Decoding<'_> {
         loop {
             let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(Work { seq, origin, chunk }) = next else { return };
-            let Decoded { rows, refused, .. } = self.decoder.decode(chunk);
-            let rows = self.arrange(&rows, &origin.source);
-            let of_rows = rows.as_ref().ok().and_then(Option::as_ref).map_or(0, Arranged::memory_bytes);
-            let of_refused: usize = refused.iter().map(|r| r.raw.len() + r.reason.len()).sum();
-            bytes.fetch_add((of_rows + of_refused) as u64, Ordering::Relaxed);
-            ready.lock().unwrap_or_else(PoisonError::into_inner).push(Ready { seq, origin, rows, refused });
+            let made = self.taking.take(chunk, &origin, self.staged_at_micros);
+            let made = made.and_then(|made| Ok((arrange(self.rows, made.rows)?, made.refused, made.open)));
+            let held = made.as_ref().map_or(0, |(rows, refused, open)| {
+                let of_rows = rows.as_ref().map_or(0, Arranged::memory_bytes);
+                let of_refused: usize = refused.iter().map(|r| r.raw.len() + r.reason.len()).sum();
+                of_rows + of_refused + open.as_ref().map_or(0, Open::memory_bytes)
+            });
+            bytes.fetch_add(held as u64, Ordering::Relaxed);
+            ready.lock().unwrap_or_else(PoisonError::into_inner).push(Ready { seq, origin, made });
         }
     }
+}
 
-    fn arrange(&self, rows: &RecordBatch, source: &str) -> Result<Option<Arranged>> {
-        if rows.num_rows() == 0 {
-            return Ok(None);
-        }
-        self.rows.arrange(with_our_columns(rows, source, self.staged_at_micros)?).map(Some)
+fn arrange(stager: &Stager, rows: Option<RecordBatch>) -> Result<Option<Arranged>> {
+    match rows {
+        Some(rows) if rows.num_rows() > 0 => stager.arrange(rows).map(Some),
+        _ => Ok(None),
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use alluvium_core::{
     Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, DatasetName, Error, FileCursor, FileFormat, Incarnation,
-    Job, Kind, RECORD_FORMAT, Range, RecordBody, Recorded, Result, Shard, Source, TableSpec, app_id, parse_data_file,
+    Job, Kind, Range, RecordBody, Result, Shard, Source, TableSpec, app_id, parse_data_file,
 };
-use alluvium_lake::{ChainStore, LeaseWatch, PutNew, StageSettings, Stager, in_place};
+use alluvium_lake::{ChainStore, LeaseWatch, PutNew, StageIndex, StageSettings, Stager, in_place};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::compute::concat_batches;
 use arrow::datatypes::Int64Type;
@@ -18,7 +18,10 @@ use bytes::Bytes;
 use super::dead_letters::{DeadLetters, Letter};
 use super::finish::{Finished, Finishing};
 use super::read::add_columns;
-use super::run::{RunSummary, add, replay_lease_name};
+use super::resolving::Resolving;
+use super::run::{RunSummary, replay_lease_name};
+use super::stage::Staged;
+use super::work::ChainWork;
 use crate::engine::Engine;
 use crate::source::{Chunk, Decoded, Decoder, Input, Messages, Refused, Splitter, around_of};
 
@@ -144,21 +147,40 @@ impl Replay<'_> {
         }
         let gone =
             || Error::new(Kind::Unavailable, format!("the record of replay {newest} was listed and is gone")).hint("run again");
-        let record = self.chain.record(newest).await?.ok_or_else(gone)?;
-        match self.finishing(true).finish(&record).await? {
-            Finished::Done(mark) => {
-                summary.batches += 1;
-                add(&mut summary.outcome, &mark.outcome);
-                Ok(first(newest.batch.next()))
-            }
-            // Voided before it was recorded: nothing of it was published, and no range is fixed.
-            Finished::Amend(why) => {
-                let attempt = newest.attempt.next();
-                let attempt = attempt
-                    .ok_or_else(|| Error::new(Kind::Internal, format!("replay {newest} was attempted too often: {why}")))?;
-                Ok(BatchKey { attempt, ..newest })
+        let mut record = self.chain.record(newest).await?.ok_or_else(gone)?;
+        loop {
+            let why = match self.finishing(true).finish(&record).await? {
+                Finished::Done(mark) => {
+                    summary.batches += 1;
+                    summary.outcome += mark.outcome;
+                    return Ok(first(newest.batch.next()));
+                }
+                Finished::Amend(why) => why,
+            };
+            let attempt = record
+                .attempt
+                .next()
+                .ok_or_else(|| Error::new(Kind::Internal, format!("replay {newest} was attempted too often: {why}")))?;
+            let key = BatchKey { batch: record.batch, attempt };
+            record = match &record.body {
+                // Voided before it was recorded: nothing of it was published, and no range is fixed.
+                RecordBody::Void => return Ok(key),
+                RecordBody::Intent(recorded) => self.work().resolved_again(&record, recorded, key).await?,
+            };
+            if self.chain.write(&record).await? == PutNew::Exists {
+                return Err(self.another_replays());
             }
         }
+    }
+
+    fn another_replays(&self) -> Error {
+        Error::new(Kind::Fenced, format!("dataset {}: another process replays dead letters too", self.dataset.name))
+            .hint("nothing is lost; see what it did with: alluvium dead-letters list")
+    }
+
+    /// The chain of replays, as rounds work on it.
+    fn work(&self) -> ChainWork<'_> {
+        ChainWork::new(self.engine, self.dataset, &self.incarnation, Shard::REPLAY)
     }
 
     fn finishing(&self, resumed: bool) -> Finishing<'_> {
@@ -180,17 +202,17 @@ impl Replay<'_> {
         }
         let record = self.stage(rows, rest, some.files, version, *next).await?;
         if self.chain.write(&record).await? == PutNew::Exists {
-            return Err(Error::new(
-                Kind::Fenced,
-                format!("dataset {}: another process replays dead letters too", self.dataset.name),
-            )
-            .hint("nothing is lost; see what it did with: alluvium dead-letters list"));
+            return Err(self.another_replays());
         }
-        if let Finished::Done(mark) = self.finishing(false).finish(&record).await? {
-            summary.batches += 1;
-            add(&mut summary.outcome, &BatchOutcome { dead_letters: 0, ..mark.outcome });
+        match self.finishing(false).finish(&record).await? {
+            Finished::Done(mark) => {
+                summary.batches += 1;
+                summary.outcome += BatchOutcome { dead_letters: 0, ..mark.outcome };
+                *next = BatchKey { batch: next.batch.next(), attempt: Attempt::FIRST };
+            }
+            // The table moved to another position of the ledger meanwhile.
+            Finished::Amend(_) => *next = self.finish_what_is_recorded(summary).await?,
         }
-        *next = BatchKey { batch: next.batch.next(), attempt: Attempt::FIRST };
         Ok(())
     }
 
@@ -224,20 +246,29 @@ impl Replay<'_> {
         key: BatchKey,
     ) -> Result<BatchRecord> {
         let now_micros = self.engine.clock.now_micros();
-        let settings = |org: Option<String>| StageSettings {
+        let index = self.engine.index_of(self.dataset);
+        let settings = |org: Option<String>, index: Option<StageIndex>| StageSettings {
             chain: self.chain.chain().clone(),
             key,
             now_ms: now_micros.div_euclid(1000),
             org,
             files_in_flight: 4,
+            index,
         };
         let (data_spec, letters_spec) = (TableSpec::data(self.dataset), TableSpec::dead_letters());
-        let data = Stager::new(&self.engine.log_of(&data_spec), &data_spec, settings(Some(self.dataset.org.clone())));
-        let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None));
+        let data =
+            Stager::new(&self.engine.log_of(&data_spec), &data_spec, settings(Some(self.dataset.org.clone()), Some(index)));
+        let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None, None));
         let rows = with_places(&rows, now_micros)?;
+        let work = self.work();
+        let resolving = Resolving::new(self.dataset, work.ledger().await?);
+        resolving.look_up(resolving.nodes(&rows)?).await?;
+        let rows = resolving.resolved(&rows)?;
         let mut kept = DeadLetters::new(letters, self.dataset.name.clone(), key, now_micros, self.engine.memory_bytes);
         let letters = in_place(|| {
-            data.stage(vec![rows])?;
+            if rows.num_rows() > 0 {
+                data.stage(vec![rows])?;
+            }
             for letter in rest {
                 kept.push_letter(letter)?;
             }
@@ -246,18 +277,12 @@ impl Replay<'_> {
         let (data, counts) = data.finish().await?;
         let (mut dead_letters, _) = letters.finish().await?;
         dead_letters.removes = files.clone();
-        let range = Range::DeadLetters { version, files };
-        let recorded = Recorded { range, data, dead_letters, counts, skipped: 0, staged_at_micros: now_micros };
-        Ok(BatchRecord {
-            format: RECORD_FORMAT,
-            chain: self.chain.chain().clone(),
-            batch: key.batch,
-            attempt: key.attempt,
-            body: RecordBody::Intent(Box::new(recorded)),
-        })
+        let staged = Staged { data, dead_letters, counts, ..Staged::nothing(now_micros) };
+        let staged = work.with_states(key, staged, resolving, &std::collections::HashSet::new()).await?;
+        let (record, _nobody_else_stages_for_replays) = work.record_of(key, Range::DeadLetters { version, files }, 0, staged);
+        Ok(record)
     }
 }
-
 /// As [`Replay::decode`], for a letter that was a Kafka message: its source names topic and partition.
 fn decode_message(decoder: &Decoder, letter: &Letter) -> std::result::Result<RecordBatch, Option<Refused>> {
     let (topic, partition) = letter.source.rsplit_once('/').unwrap_or((&letter.source, ""));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchOutcome, Dataset, Error, Incarnation, Job, Kind, RecordBody, Result, Shard, Source,
+    Attempt, BatchKey, BatchNumber, BatchOutcome, Dataset, Error, Incarnation, Kind, RecordBody, Result, Shard, Source,
 };
 use alluvium_lake::{ChainListing, Lease, LeaseWatch};
 
@@ -64,6 +64,15 @@ pub struct RunSummary {
     pub outcome: BatchOutcome,
     /// The datasets that failed, and why. The others went on.
     pub failed: Vec<(String, Error)>,
+}
+
+impl RunSummary {
+    /// Adds what another run did.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.batches += other.batches;
+        self.outcome += other.outcome;
+        self.failed.extend(other.failed);
+    }
 }
 
 /// Who takes a turn in a run.
@@ -180,7 +189,7 @@ impl Engine {
             let rest = match round {
                 Ok(Round::Batch(outcome)) => {
                     summary.batches += 1;
-                    add(&mut summary.outcome, &outcome);
+                    summary.outcome += outcome;
                     if options.mode == Mode::Once { None } else { Some(Duration::ZERO) }
                 }
                 Ok(Round::Again) => Some(Duration::ZERO),
@@ -457,7 +466,7 @@ fn may_be_overtaken(kind: Kind) -> bool {
 
 /// The lease of the ingest of a dataset that reads files.
 pub(crate) fn lease_name(dataset: &Dataset) -> String {
-    format!("{}.{}", Job::Ingest, dataset.name)
+    format!("{}.{}", dataset.intake_job(), dataset.name)
 }
 
 /// The lease of the replay of a dataset's dead letters.
@@ -468,13 +477,4 @@ pub(crate) fn replay_lease_name(dataset: &Dataset) -> String {
 /// The lease of one shard of a dataset that reads Kafka.
 pub(crate) fn shard_lease_name(dataset: &Dataset, shard: Shard) -> String {
     format!("{}.{}", lease_name(dataset), shard.0)
-}
-
-/// Adds one batch's outcome to a sum.
-pub(super) fn add(sum: &mut BatchOutcome, one: &BatchOutcome) {
-    sum.inserted += one.inserted;
-    sum.dead_letters += one.dead_letters;
-    sum.skipped += one.skipped;
-    sum.files += one.files;
-    sum.bytes += one.bytes;
 }

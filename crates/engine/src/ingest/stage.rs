@@ -1,23 +1,44 @@
 //! Reads and stages the next batch, up to its record.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
 use alluvium_core::{
-    BatchKey, BatchRecord, DatePartitionCount, RECORD_FORMAT, Range, RecordBody, Recorded, Result, TableFiles, TableSpec,
+    BatchKey, BatchNumber, BatchRecord, Dataset, DatePartitionCount, Job, LedgerPosition, LedgerShape, RECORD_FORMAT, Range,
+    RecordBody, Recorded, Result, TableFiles, TableSpec, app_id,
 };
-use alluvium_lake::{StageSettings, Stager, Sweep, in_place};
+use alluvium_lake::{Holder, LeaseWatch, StageSettings, Stager, Sweep, in_place};
 
 use super::dead_letters::DeadLetters;
-use super::read::{Feed, Read, Reading};
+use super::read::{Feed, Read, Reading, Taking};
+use super::resolving::{EventTaking, Resolving};
 use super::work::ChainWork;
-use crate::source::Decoder;
+use crate::ledger::DatasetLedger;
+use crate::requests::{RequestIds, RequestTaking, StateChanges, matched};
 
 /// How many finished files may wait to be put.
 const FILES_IN_FLIGHT: usize = 16;
+/// How often a batch looks whether a mutation still has the floor before it goes on all the same, and how long it waits between.
+const MAX_LOOKS_AT_FLOOR: u32 = 600;
+const FLOOR_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The lease of a mutation that lost to appends too often: appends wait while it is held.
+pub(crate) fn floor_lease_name(dataset: &Dataset) -> String {
+    format!("{}.{}.first", Job::Mutate, dataset.name)
+}
 
 /// What a feed gave, staged and not recorded.
 pub(super) struct Staged {
     pub(super) data: TableFiles,
     pub(super) dead_letters: TableFiles,
+    pub(super) retries: TableFiles,
+    pub(super) outcomes: TableFiles,
+    /// What the rows were resolved at.
+    pub(super) ledger: LedgerPosition,
+    pub(super) shape: Option<LedgerShape>,
     pub(super) counts: Vec<DatePartitionCount>,
+    /// Records that were passed over while they were taken.
+    pub(super) skipped: u64,
     pub(super) staged_at_micros: i64,
     /// What takes the files away if the record is never written.
     pub(super) sweeps: Vec<Sweep>,
@@ -29,7 +50,12 @@ impl Staged {
         Self {
             data: TableFiles::default(),
             dead_letters: TableFiles::default(),
+            retries: TableFiles::default(),
+            outcomes: TableFiles::default(),
+            ledger: LedgerPosition::BEGINNING,
+            shape: None,
             counts: Vec::new(),
+            skipped: 0,
             staged_at_micros,
             sweeps: Vec::new(),
         }
@@ -40,20 +66,104 @@ impl ChainWork<'_> {
     /// Stages what `feed` gives; `None` if the user asked to stop. What was staged of a batch that will not be recorded is
     /// deleted.
     pub(super) async fn stage(&self, key: BatchKey, feed: &mut dyn Feed) -> Result<Option<Staged>> {
-        let spec = TableSpec::data(self.dataset);
-        let staged_at_micros = self.engine.clock.now_micros();
-        let settings = |org: Option<String>| StageSettings {
+        if self.dataset.is_requests() {
+            let ids = RequestIds::open(self.engine, &self.incarnation, BatchNumber(key.batch.0 - 1)).await?;
+            let taking = RequestTaking::new(&self.engine.project.datasets, ids, key.batch);
+            let staged = self.stage_as(key, &taking, feed).await?;
+            return Ok(staged.map(|staged| Staged { skipped: taking.repeated(), ..staged }));
+        }
+        self.let_a_move_pass().await?;
+        let taking = EventTaking::new(self.dataset, self.ledger().await?);
+        let Some(staged) = self.stage_as(key, &taking, feed).await? else { return Ok(None) };
+        self.with_states(key, staged, taking.into_resolving(), &HashSet::new()).await.map(Some)
+    }
+
+    /// The ledger at the position of the data table, as this process saw it last: that it has moved meanwhile shows when the batch
+    /// is published.
+    pub(super) async fn ledger(&self) -> Result<DatasetLedger> {
+        let log = self.engine.log_of(&TableSpec::data(self.dataset));
+        let position = match log.ledger_seen(&app_id(self.chain.chain())).await? {
+            Some(position) => position,
+            // The table will be made at the newest.
+            None => LedgerPosition(self.engine.requests_taken(&self.incarnation).await?.0),
+        };
+        DatasetLedger::at(self.engine, &self.incarnation, self.dataset, position).await
+    }
+
+    /// Adds what resolving the rows says of requests that waited for such rows.
+    /// `told_before`: of those it was told by an earlier attempt.
+    pub(super) async fn with_states(
+        &self,
+        key: BatchKey,
+        mut staged: Staged,
+        resolving: Resolving<'_>,
+        told_before: &HashSet<String>,
+    ) -> Result<Staged> {
+        staged.ledger = resolving.position();
+        staged.shape = Some(resolving.shape()).filter(|_| !staged.ledger.is_beginning());
+        staged.skipped += resolving.erased();
+        let (ledger, hits) = resolving.into_hits();
+        let mut matched = matched(&ledger, self.dataset, &hits).await?;
+        matched.retain(|id, _| !told_before.contains(id));
+        if matched.is_empty() {
+            return Ok(staged);
+        }
+        let mut open = self.engine.open_requests(&self.dataset.name).await?;
+        open.retain(|id, _| matched.contains_key(id));
+        // Those that were applied before are told of no more: the source goes on sending what was converted long ago. Those that have no state
+        // yet are given none, but what they did.
+        let told = self.engine.requests_told(&self.incarnation, self.dataset).await?;
+        let new: HashSet<String> = ledger.requests_since(told).await?.into_iter().map(|(request, _)| request.id).collect();
+        matched.retain(|id, _| open.contains_key(id) || new.contains(id));
+        let states = StateChanges::plan(&[], &HashSet::new(), &open, matched, false, self.engine.project.requests.max_attempts);
+        if !states.is_empty() {
+            let settings = self.stage_settings(key, staged.staged_at_micros, None);
+            let (retries, outcomes) = states.stage(self.engine, &self.dataset.name, &settings).await?;
+            staged.retries.adds.extend(retries.adds);
+            staged.outcomes.adds.extend(outcomes.adds);
+        }
+        Ok(staged)
+    }
+
+    /// Waits, but not for ever, while a mutation has the floor that has lost to appends too often.
+    async fn let_a_move_pass(&self) -> Result<()> {
+        if !self.requests_came {
+            return Ok(());
+        }
+        let name = floor_lease_name(self.dataset);
+        let mut watch = LeaseWatch::new(&self.engine.store, &self.engine.resolver, &name, self.engine.project.lease_ttl);
+        for _ in 0..MAX_LOOKS_AT_FLOOR {
+            if self.engine.stop.asked() || matches!(watch.holder().await?, Holder::Nobody) {
+                return Ok(());
+            }
+            self.engine.stop.sleep(FLOOR_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// How files are staged for a batch; with an organisation's column, those of the data table.
+    pub(super) fn stage_settings(&self, key: BatchKey, staged_at_micros: i64, org: Option<String>) -> StageSettings {
+        let index = org.as_ref().map(|_| self.engine.index_of(self.dataset));
+        StageSettings {
             chain: self.chain.chain().clone(),
             key,
             now_ms: staged_at_micros.div_euclid(1000),
             org,
             files_in_flight: FILES_IN_FLIGHT,
-        };
-        let rows = Stager::new(&self.engine.log_of(&spec), &spec, settings(Some(self.dataset.org.clone())));
+            index,
+        }
+    }
+
+    async fn stage_as(&self, key: BatchKey, taking: &dyn Taking, feed: &mut dyn Feed) -> Result<Option<Staged>> {
+        let spec = TableSpec::deciding(self.dataset);
+        let staged_at_micros = self.engine.clock.now_micros();
+        let org = (!self.dataset.is_requests()).then(|| self.dataset.org.clone());
+        let rows = Stager::new(&self.engine.log_of(&spec), &spec, self.stage_settings(key, staged_at_micros, org));
         let letters_spec = TableSpec::dead_letters();
-        let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None));
+        let settings = self.stage_settings(key, staged_at_micros, None);
+        let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings);
         let sweeps = vec![rows.sweep(), letters.sweep()];
-        let read = self.read(key, staged_at_micros, rows, letters, feed).await;
+        let read = self.read(key, staged_at_micros, taking, rows, letters, feed).await;
         match read {
             Ok(Some(staged)) => Ok(Some(Staged { sweeps, ..staged })),
             failed => {
@@ -69,38 +179,47 @@ impl ChainWork<'_> {
         &self,
         key: BatchKey,
         staged_at_micros: i64,
+        taking: &dyn Taking,
         rows: Stager,
         letters: Stager,
         feed: &mut dyn Feed,
     ) -> Result<Option<Staged>> {
         let mut refused = DeadLetters::new(letters, self.dataset.name.clone(), key, staged_at_micros, self.engine.memory_bytes);
-        let decoder = Decoder::new(self.dataset);
-        let read = in_place(|| {
-            Reading {
-                dataset: self.dataset,
-                decoder: &decoder,
-                rows: &rows,
-                refused: &mut refused,
-                memory_bytes: self.engine.memory_bytes,
-                staged_at_micros,
-                stop: &self.engine.stop,
-                observer: self.engine.observer.as_ref(),
-            }
-            .read(feed)
-        })?;
-        if read == Read::Stopped {
+        let reading = Reading {
+            dataset: self.dataset,
+            taking,
+            rows: &rows,
+            refused: &mut refused,
+            memory_bytes: self.engine.memory_bytes,
+            staged_at_micros,
+            stop: &self.engine.stop,
+            observer: self.engine.observer.as_ref(),
+        };
+        if reading.read(feed).await? == Read::Stopped {
             return Ok(None);
         }
         let letters = in_place(|| refused.into_stager())?;
         let (data, counts) = rows.finish().await?;
         let (dead_letters, _) = letters.finish().await?;
-        Ok(Some(Staged { data, dead_letters, counts, staged_at_micros, sweeps: Vec::new() }))
+        Ok(Some(Staged { data, dead_letters, counts, ..Staged::nothing(staged_at_micros) }))
     }
 
     /// The record of what was staged of a range.
     pub(super) fn record_of(&self, key: BatchKey, range: Range, skipped: u64, staged: Staged) -> (BatchRecord, Vec<Sweep>) {
-        let Staged { data, dead_letters, counts, staged_at_micros, sweeps } = staged;
-        let recorded = Recorded { range, data, dead_letters, counts, skipped, staged_at_micros };
+        let sweeps = staged.sweeps;
+        let recorded = Recorded {
+            range,
+            data: staged.data,
+            dead_letters: staged.dead_letters,
+            retries: staged.retries,
+            outcomes: staged.outcomes,
+            ledger: staged.ledger,
+            shape: staged.shape,
+            mutation: None,
+            counts: staged.counts,
+            skipped: skipped + staged.skipped,
+            staged_at_micros: staged.staged_at_micros,
+        };
         let record = BatchRecord {
             format: RECORD_FORMAT,
             chain: self.chain.chain().clone(),

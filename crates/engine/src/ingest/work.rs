@@ -1,14 +1,14 @@
 //! A chain of a dataset and what any round of it does, whatever its source: finish what is recorded, record what was staged.
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Job, Kind, Range, RecordBody, Result, Shard,
-    TableSpec, app_id,
+    BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Kind, Range, RecordBody, Result, Shard,
+    TableName, TableSpec, app_id,
 };
 #[cfg(feature = "plants")]
 use alluvium_lake::Plant;
 use alluvium_lake::{ChainListing, ChainStore, PutNew, Sweep};
 
-use super::finish::{Finished, Finishing};
+use super::finish::{Amend, Finished, Finishing};
 use crate::engine::Engine;
 
 /// Finished batches whose records are kept though nothing needs them.
@@ -21,6 +21,8 @@ pub(super) struct ChainWork<'a> {
     pub(super) incarnation: Incarnation,
     pub(super) chain: ChainStore,
     prepared: bool,
+    /// Whether there were requests when the run began, so that a mutation may want the floor.
+    pub(super) requests_came: bool,
     /// This round has begun to finish a batch: what has changed in the chain since may be our own doing.
     pub(super) finishing: bool,
 }
@@ -40,9 +42,10 @@ impl<'a> ChainWork<'a> {
         Self {
             engine,
             dataset,
-            chain: engine.chain(incarnation, Job::Ingest, dataset, shard),
+            chain: engine.chain(incarnation, dataset.intake_job(), dataset, shard),
             incarnation: incarnation.clone(),
             prepared: false,
+            requests_came: false,
             finishing: false,
         }
     }
@@ -78,17 +81,23 @@ impl<'a> ChainWork<'a> {
         let attempt = newest.attempt.next().ok_or_else(|| {
             Error::new(Kind::Internal, format!("batch {newest} of {} was attempted too often: {why}", self.dataset.name))
         })?;
-        Ok(match self.earlier_intent(listing, newest).await? {
-            // The range is fixed, and what was staged for it is still there: the same intent under another key.
-            Some(intent) => Resumed::Again(BatchRecord { attempt, ..intent }),
-            None => Resumed::Anew(BatchKey { batch: newest.batch, attempt }),
-        })
+        let key = BatchKey { batch: newest.batch, attempt };
+        let intent = match why {
+            Amend::Voided => self.earlier_intent(listing, newest).await?,
+            Amend::Moved => Some(record),
+        };
+        let Some(intent) = intent else { return Ok(Resumed::Anew(key)) };
+        // The range is fixed, and what was staged for it is still there.
+        Ok(Resumed::Again(match Self::intent_of(&intent) {
+            Some(recorded) if why == Amend::Moved => self.resolved_again(&intent, recorded, key).await?,
+            _ => BatchRecord { attempt, ..intent },
+        }))
     }
 
     /// Marks a batch as done that the table does not carry.
     #[cfg(feature = "plants")]
     async fn abandon(&self, key: BatchKey) -> Result<Option<BatchOutcome>> {
-        let log = self.engine.log_of(&TableSpec::data(self.dataset));
+        let log = self.engine.log_of(&TableSpec::deciding(self.dataset));
         let state = log.state(&app_id(self.chain.chain())).await?;
         let carried = state.as_ref().and_then(|s| s.txn()).and_then(alluvium_core::TxnVersion::key);
         if carried.is_some_and(|c| c.batch >= key.batch) {
@@ -170,13 +179,14 @@ impl<'a> ChainWork<'a> {
         }
     }
 
-    /// Makes the table, or lets it follow the declaration, once a run.
+    /// Lets the table follow the declaration, once a run. One that is not there yet is made when a batch's record stands: what is put
+    /// into a namespace that is gone would be in the way of the next.
     pub(super) async fn prepare(&mut self, listing: &ChainListing) -> Result<()> {
         if self.prepared {
             return Ok(());
         }
-        let spec = TableSpec::data(self.dataset);
-        if listing.newest_done().is_some() && !self.engine.log_of(&spec).exists().await? {
+        let spec = TableSpec::deciding(self.dataset);
+        if listing.newest_done().is_some() && !self.engine.log_of(&spec).stands().await? {
             return Err(Error::new(
                 Kind::Corrupt,
                 format!("dataset {}: its table is gone, though batches of it were finished", self.dataset.name),
@@ -184,7 +194,11 @@ impl<'a> ChainWork<'a> {
             .hint("restore the table's directory from a backup; to begin anew, delete the namespace or use a new dataset name"));
         }
         let app = app_id(self.chain.chain());
-        self.engine.log_of(&spec).ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        let log = self.engine.log_of(&spec);
+        if log.exists().await? {
+            log.ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        }
+        self.requests_came = !self.dataset.is_requests() && self.engine.log(&TableName::REQUESTS).exists().await?;
         self.prepared = true;
         Ok(())
     }

@@ -7,9 +7,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use alluvium_core::{DataType, Error, Kind, Result, TableName, TableSpec};
-use alluvium_lake::{DeltaLog, arrow_schema, arrow_type};
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use alluvium_core::{Error, Kind, Result, TableName, TableSpec};
+use alluvium_lake::{DeltaLog, arrow_schema};
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::view::ViewTable;
 use datafusion::catalog::{SchemaProvider, TableProvider};
@@ -22,31 +22,6 @@ use datafusion::logical_expr::{Expr, LogicalPlanBuilder, lit};
 use tokio::sync::OnceCell;
 
 use crate::engine::Engine;
-
-/// The columns of a table of requests until there is one: the keys of a request, and the batch that accepted it.
-const REQUESTS: [(&str, DataType); 13] = [
-    ("request_id", DataType::String),
-    ("org_id", DataType::String),
-    ("op", DataType::String),
-    ("scope", DataType::String),
-    ("dataset", DataType::String),
-    ("field", DataType::String),
-    ("id", DataType::String),
-    ("from", DataType::String),
-    ("to", DataType::String),
-    ("before", DataType::String),
-    ("set", DataType::String),
-    ("execution_time", DataType::Timestamp),
-    ("batch_id", DataType::Long),
-];
-/// The columns of `retries` until there is such a table.
-const RETRIES: [(&str, DataType); 5] = [
-    ("request_id", DataType::String),
-    ("org_id", DataType::String),
-    ("attempts", DataType::Long),
-    ("next_attempt", DataType::Timestamp),
-    ("state", DataType::String),
-];
 
 /// In which shape a table is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,8 +55,8 @@ impl Tables {
         });
         let ours = [
             (TableName::NOTIFICATIONS, arrow_schema(&TableSpec::notifications()), None),
-            (TableName::REQUESTS, columns(&REQUESTS), None),
-            (TableName::RETRIES, columns(&RETRIES), None),
+            (TableName::REQUESTS, arrow_schema(&TableSpec::requests()), None),
+            (TableName::RETRIES, arrow_schema(&TableSpec::retries()), None),
             (TableName::DEAD_LETTERS, arrow_schema(&TableSpec::dead_letters()), None),
         ];
         let table = |(name, schema, declared)| Table { log: engine.log(&name), name, schema, declared, opened: OnceCell::new() };
@@ -103,10 +78,6 @@ impl Tables {
     fn find(&self, name: &str) -> Option<&Table> {
         self.all.iter().find(|t| t.name.as_str().eq_ignore_ascii_case(name))
     }
-}
-
-fn columns(columns: &[(&str, DataType)]) -> SchemaRef {
-    Arc::new(Schema::new(columns.iter().map(|(name, t)| Field::new(*name, arrow_type(t), true)).collect::<Vec<_>>()))
 }
 
 impl Table {

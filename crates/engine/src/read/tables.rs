@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_file_of_exactly_a_bound_is_in_the_class_above_it() {
         let sizes = [0, 1_048_575, 1_048_576, 4_194_304, 67_108_863, 268_435_456, u64::MAX];
-        let files: Vec<LiveFile> = sizes.map(|size| LiveFile { path: String::new(), size, rows: None }).into();
+        let files: Vec<LiveFile> = sizes.map(|size| LiveFile { path: String::new(), size, rows: None, mark: None }).into();
         let counted: Vec<u64> = histogram(&files).iter().map(|b| b.files).collect();
         assert_eq!(counted, [2, 1, 1, 1, 0, 2]);
     }

@@ -6,7 +6,7 @@ mod kafka;
 mod split;
 
 pub use decode::{Decoded, Decoder, Refused, decoded_schema};
-pub(crate) use decode::{around_of, push_json, push_json_string, push_plain, push_time};
+pub(crate) use decode::{RawRecord, around_of, push_json, push_json_string, push_plain, push_time, values_of};
 pub use files::{FileSet, ListingNotes, Opened, OpenedFile, RangedFile, RangedReader, Removal, UnusableName};
 pub(crate) use kafka::Messages;
 pub use kafka::{Broker, Polled, RdBroker, Reader, ReaderSettings, Record, TopicFacts, Watermarks};

@@ -4,8 +4,17 @@
 
 mod common;
 mod concurrent;
+mod consumer_sweep;
 mod crash_sweep;
 mod kafka;
+mod lives;
+mod mutate_sweep;
+mod oracle;
+mod oracle_cases;
+mod oracle_changes;
+mod oracle_check;
+mod oracle_history;
+mod oracle_walk;
 mod pitfalls;
 mod races;
 mod replay;

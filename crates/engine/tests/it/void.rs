@@ -7,12 +7,14 @@ use alluvium_core::{
     TxnVersion, app_id,
 };
 use alluvium_engine::Mode;
-use alluvium_lake::{ChainStore, Commit, DeltaLog, Published, Store, open_or_create_namespace};
+use alluvium_lake::{ChainStore, Commit, DeltaLog, LedgerRule, Published, Store, open_or_create_namespace};
 use alluvium_testkit::{DatasetCheck, Lab, PauseStore, Step};
 use futures::FutureExt;
 use object_store::ObjectStore;
 
 use crate::common::{file, ingest, memory, run, settle, yaml};
+
+static NO_MARKS: std::collections::BTreeMap<String, serde_json::Value> = std::collections::BTreeMap::new();
 
 const FILES: [(&str, u64); 2] = [("a.json", 10), ("b.json", 12)];
 
@@ -120,6 +122,9 @@ async fn what_a_former_incarnation_writes_late_is_not_looked_at_and_it_cannot_co
         key,
         adds: &recorded.data.adds,
         removes: &[],
+        marks: &NO_MARKS,
+        rewrites: None,
+        ledger: LedgerRule::None,
         decides: true,
         resumed: false,
         now_ms: 0,
@@ -148,6 +153,9 @@ async fn files_that_are_live_already_are_not_added_again_by_a_resumed_batch() {
         key: BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST },
         adds: &recorded.data.adds,
         removes: &[],
+        marks: &NO_MARKS,
+        rewrites: None,
+        ledger: LedgerRule::None,
         decides: true,
         resumed: true,
         now_ms: 0,

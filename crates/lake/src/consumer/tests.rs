@@ -103,6 +103,66 @@ async fn one_reader_acknowledges_one_token_after_the_other_of_those_it_read_from
     assert_eq!(consumers.find("reports", &edit()).await.unwrap().unwrap().reached(ReadKind::Rows).next, NextVersion(9));
 }
 
+/// A token to `next` of a reader that went on with `since`.
+fn gone_on(there: &Consumer, since: &Token, next: u64, reader: u64) -> Token {
+    let from = there.read_from(since.kind, Some(since), ReaderId(reader));
+    Token::new(since.kind, NextVersion(next), Some(from), Some(&life()), &edit())
+}
+
+async fn advanced(consumers: &ConsumerStore, token: &Token) -> Advanced {
+    consumers.advance("reports", &edit(), token, 3).await.unwrap()
+}
+
+#[tokio::test]
+async fn of_two_readers_that_go_on_with_one_token_one_advances() {
+    let consumers = consumers();
+    consumers.register("reports", &edit(), 1).await.unwrap();
+    // Before and after it was acknowledged, and to the same or another place.
+    for (acknowledged, nexts) in [(false, [9, 9]), (false, [7, 9]), (true, [12, 12]), (true, [14, 13])] {
+        consumers.reset("reports", 2).await.unwrap();
+        let there = consumers.find("reports", &edit()).await.unwrap().unwrap();
+        let first = given(ReadKind::Rows, 5, there.number);
+        let there = if acknowledged { moved(&consumers, &first).await } else { there };
+        let [one, other] = [(nexts[0], 2), (nexts[1], 3)].map(|(next, reader)| gone_on(&there, &first, next, reader));
+        moved(&consumers, &one).await;
+        let late = advanced(&consumers, &other).await;
+        assert!(matches!(late, Advanced::Stale(_) | Advanced::Older(_)), "{acknowledged}, {nexts:?}: {late:?}");
+        // Who goes on with the late one's is late too.
+        let there = consumers.find("reports", &edit()).await.unwrap().unwrap();
+        let later = gone_on(&there, &other, 20, 4);
+        assert_eq!(advanced(&consumers, &later).await, Advanced::Stale(NextVersion(nexts[0])), "{acknowledged}, {nexts:?}");
+        moved(&consumers, &gone_on(&there, &one, 20, 5)).await;
+    }
+}
+
+#[tokio::test]
+async fn tokens_of_readers_that_go_on_with_each_others_are_acknowledged_in_their_order() {
+    let consumers = consumers();
+    let there = consumers.register("reports", &edit(), 1).await.unwrap();
+    let first = given(ReadKind::Rows, 5, 1);
+    let second = gone_on(&there, &first, 6, 2);
+    let third = gone_on(&there, &second, 8, 3);
+    for token in [&first, &second, &third] {
+        moved(&consumers, token).await;
+        assert!(matches!(advanced(&consumers, token).await, Advanced::AlreadyThere(_)));
+    }
+    // Left out: nobody else acknowledged anything since the first of these began.
+    let there = consumers.find("reports", &edit()).await.unwrap().unwrap();
+    let fourth = gone_on(&there, &third, 9, 4);
+    let fifth = gone_on(&there, &fourth, 10, 5);
+    moved(&consumers, &fifth).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_on_with_a_token_of_one_that_went_further_itself_is_stale() {
+    let consumers = consumers();
+    let there = consumers.register("reports", &edit(), 1).await.unwrap();
+    let on = gone_on(&there, &given(ReadKind::Rows, 5, 1), 9, 2);
+    // As one that follows: the same reader.
+    moved(&consumers, &given(ReadKind::Rows, 7, 1)).await;
+    assert_eq!(advanced(&consumers, &on).await, Advanced::Stale(NextVersion(7)));
+}
+
 #[tokio::test]
 async fn a_reading_begins_once_and_keeps_tokens_good_and_a_reset_begins_it_anew() {
     let consumers = consumers();

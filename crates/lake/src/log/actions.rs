@@ -93,15 +93,31 @@ impl CommitText {
     /// Begins with `commitInfo`. `commit_id` makes the bytes of this try unlike any other's. No predicate and no value of a row
     /// ever goes into `parameters`.
     pub(super) fn new(now_ms: i64, operation: &str, parameters: Value, blind_append: bool, commit_id: &str) -> Self {
+        Self::rewriting(now_ms, operation, parameters, blind_append, commit_id, None)
+    }
+
+    /// The same, of a commit that names the file which says which rows it changes.
+    pub(super) fn rewriting(
+        now_ms: i64,
+        operation: &str,
+        parameters: Value,
+        blind_append: bool,
+        commit_id: &str,
+        rewrites: Option<&str>,
+    ) -> Self {
         let mut text = Self { lines: String::new() };
-        text.push(&json!({ "commitInfo": {
+        let mut info = json!({
             "timestamp": now_ms,
             "operation": operation,
             "operationParameters": parameters,
             "isBlindAppend": blind_append,
             "engineInfo": concat!("alluvium/", env!("CARGO_PKG_VERSION")),
             "txnId": commit_id,
-        }}));
+        });
+        if let Some(name) = rewrites {
+            info["alluvium"] = json!({ "rewrites": name });
+        }
+        text.push(&json!({ "commitInfo": info }));
         text
     }
 
@@ -125,10 +141,14 @@ impl CommitText {
         }}));
     }
 
-    pub(super) fn remove(&mut self, path: &str, now_ms: i64) {
-        self.push(&json!({ "remove": {
+    pub(super) fn remove(&mut self, path: &str, vector: Option<&Value>, now_ms: i64) {
+        let mut remove = json!({
             "path": path, "deletionTimestamp": now_ms, "dataChange": true, "extendedFileMetadata": false,
-        }}));
+        });
+        if let Some(vector) = vector {
+            remove["deletionVector"] = vector.clone();
+        }
+        self.push(&json!({ "remove": remove }));
     }
 
     pub(super) fn protocol(&mut self) {

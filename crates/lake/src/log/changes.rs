@@ -16,6 +16,7 @@ use object_store::{Error as StoreError, ObjectStoreExt};
 use serde::Deserialize;
 
 use super::table::DeltaLog;
+use crate::blocking::Away;
 use crate::store::store_error;
 
 /// Up to so many files are asked for one by one; for more, the table's directory is listed.
@@ -47,11 +48,40 @@ pub struct ChangedFile {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeletedRows(pub(crate) DeletionVectorDescriptor);
 
+impl ChangedFile {
+    /// The value that the log says for all rows in a column that the table is partitioned by, in Delta's spelling; `None`: null, or it is
+    /// no such column.
+    #[must_use]
+    pub fn partition_value(&self, column: &str) -> Option<&str> {
+        self.partition_values.get(column).and_then(Option::as_deref).filter(|value| !value.is_empty())
+    }
+}
+
 impl DeletedRows {
     /// How many rows are deleted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.cardinality.unsigned_abs()
+    }
+
+    /// What tells it from other vectors of the same file.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        self.0.unique_id()
+    }
+
+    /// As the log spells it.
+    #[must_use]
+    pub fn as_logged(&self) -> serde_json::Value {
+        let DeletionVectorDescriptor { storage_type, path_or_inline_dv, offset, size_in_bytes, cardinality } = &self.0;
+        let mut logged = serde_json::json!({
+            "storageType": storage_type.to_string(), "pathOrInlineDv": path_or_inline_dv,
+            "sizeInBytes": size_in_bytes, "cardinality": cardinality,
+        });
+        if let Some(offset) = offset {
+            logged["offset"] = (*offset).into();
+        }
+        logged
     }
 }
 
@@ -68,6 +98,8 @@ pub struct VersionChanges {
     pub removes: Vec<ChangedFile>,
     /// Files of Delta's change data feed; if there are any, they alone tell what changed.
     pub recorded: Vec<ChangedFile>,
+    /// The name of our own file that says which rows changed in the files that were replaced.
+    pub rewrites: Option<String>,
 }
 
 /// A version with its columns, and what it holds if that was asked for.
@@ -97,6 +129,13 @@ struct Line {
 struct CommitInfo {
     timestamp: Option<i64>,
     in_commit_timestamp: Option<i64>,
+    alluvium: Option<OfOurs>,
+}
+
+/// What our own commits say of themselves.
+#[derive(Deserialize)]
+struct OfOurs {
+    rewrites: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -111,10 +150,15 @@ impl DeltaLog {
     /// # Errors
     /// As [`DeltaLog::state`]; [`Kind::Unsupported`] if rows cannot be read file by file.
     pub async fn standing(&self) -> Result<Option<Standing>> {
-        if !self.exists().await? {
+        if !self.stands().await? {
             return Ok(None);
         }
-        let snapshot = Snapshot::try_new(self.reader().as_ref(), None).await.map_err(|e| self.delta_error(e))?;
+        let snapshot = self
+            .looking_again(|| async {
+                let _delta_rs_reads_on_threads_of_its_own = Away::begin();
+                Snapshot::try_new(self.reader().as_ref(), None).await.map_err(|e| self.delta_error(e))
+            })
+            .await?;
         let mapped = snapshot.metadata().configuration().get("delta.columnMapping.mode").is_some_and(|m| m != "none");
         let features: Vec<String> =
             snapshot.protocol().reader_features().iter().flat_map(|f| f.iter()).map(ToString::to_string).collect();
@@ -155,6 +199,7 @@ impl DeltaLog {
         for line in self.lines(version, &bytes)? {
             if let Some(info) = line.commit_info {
                 told_ms = info.in_commit_timestamp.or(info.timestamp).or(told_ms);
+                changes.rewrites = info.alluvium.and_then(|ours| ours.rewrites).or(changes.rewrites);
             }
             if let Some(add) = line.add {
                 written_ms = written_ms.max(add.modification_time);
@@ -211,6 +256,35 @@ impl DeltaLog {
             ),
         )
         .hint("another program wrote it; begin with the table as it stands: --snapshot"))
+    }
+
+    /// The columns as the log has them now.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::state`]; [`Kind::NotFound`] if there is no table.
+    pub async fn stored_schema(&self) -> Result<SchemaRef> {
+        let gone = || Error::new(Kind::NotFound, format!("table {} is gone", self.root()));
+        Ok(self.standing().await?.ok_or_else(gone)?.schema)
+    }
+
+    /// The files of `version`, oldest first, each with the statistics that the log has of it.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::state`].
+    pub async fn standing_files_with_statistics(&self, version: u64) -> Result<Vec<(ChangedFile, Option<String>)>> {
+        let snapshot = self.snapshot(Some(version)).await?;
+        let mut statistics: HashMap<String, String> = HashMap::new();
+        for file in snapshot.log_data().iter() {
+            statistics.extend(file.stats().map(|stats| (file.path().into_owned(), stats)));
+        }
+        let files = self.standing_files(version).await?;
+        Ok(files
+            .into_iter()
+            .map(|file| {
+                let stats = statistics.remove(&file.name);
+                (file, stats)
+            })
+            .collect())
     }
 
     /// The files of `version`, oldest first.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use alluvium_core::{DataType, Error, Incarnation, Kind, Result, TableSpec};
+use alluvium_core::{
+    DataType, Error, Incarnation, Kind, LedgerPosition, LedgerShape, Result, TableSpec, ledger_app_id, shape_app_id,
+};
 use serde_json::json;
 
 use super::actions::{CommitText, Metadata, schema_string};
@@ -24,6 +26,23 @@ impl DeltaLog {
     /// # Cancel safety
     /// Cancelled anywhere, the table is made or not, changed or not.
     pub async fn ensure(&self, spec: &TableSpec, incarnation: &Incarnation, app_id: &str, now_ms: i64) -> Result<TableState> {
+        self.ensure_at(spec, incarnation, app_id, now_ms, LedgerPosition::BEGINNING, None).await
+    }
+
+    /// As [`DeltaLog::ensure`]. A table that is made is made at this position of the ledger: it has no rows that requests up to it could
+    /// be about.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::ensure`].
+    pub async fn ensure_at(
+        &self,
+        spec: &TableSpec,
+        incarnation: &Incarnation,
+        app_id: &str,
+        now_ms: i64,
+        position: LedgerPosition,
+        shape: Option<LedgerShape>,
+    ) -> Result<TableState> {
         let configuration = configuration(spec, incarnation);
         // What was last seen is good enough as long as nothing is to be changed: whoever commits looks again.
         if let Some(state) = self.known_state(app_id)
@@ -35,7 +54,7 @@ impl DeltaLog {
         }
         for _ in 0..MAX_TRIES {
             let Some(state) = self.state(app_id).await? else {
-                let _either_way_look_again = self.create(spec, &configuration, now_ms).await?;
+                let _either_way_look_again = self.create(spec, &configuration, incarnation, (position, shape), now_ms).await?;
                 continue;
             };
             if state.property("incarnation") != Some(&incarnation.0) {
@@ -61,12 +80,25 @@ impl DeltaLog {
             .hint("run again when fewer writers are at work on the table"))
     }
 
-    async fn create(&self, spec: &TableSpec, configuration: &BTreeMap<String, String>, now_ms: i64) -> Result<PutNew> {
+    async fn create(
+        &self,
+        spec: &TableSpec,
+        configuration: &BTreeMap<String, String>,
+        incarnation: &Incarnation,
+        (position, shape): (LedgerPosition, Option<LedgerShape>),
+        now_ms: i64,
+    ) -> Result<PutNew> {
         let mut text = self.commit_text(
             "CREATE TABLE",
             json!({ "isManaged": "false", "partitionBy": json!(spec.partition_by).to_string(), "properties": "{}" }),
             now_ms,
         );
+        if !position.is_beginning() {
+            text.txn(&ledger_app_id(incarnation), position.0.cast_signed());
+        }
+        if let Some(shape) = shape {
+            text.txn(&shape_app_id(incarnation), shape.0);
+        }
         text.protocol();
         text.metadata(&Metadata {
             id: self.store().machine().fresh_id().to_string(),

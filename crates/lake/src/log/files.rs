@@ -5,6 +5,7 @@ use arrow::array::RecordBatch;
 use deltalake_core::DeltaTableError;
 use deltalake_core::kernel::EagerSnapshot;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::table::DeltaLog;
 use crate::blocking::Away;
@@ -19,6 +20,38 @@ pub struct LiveFile {
     pub size: u64,
     /// Its rows, if the log says how many.
     pub rows: Option<u64>,
+    /// What tells the deletion vector that it has, if it has one, from others.
+    pub mark: Option<String>,
+}
+
+/// A digest of a table's live files, their paths and the marks of their deletion vectors, in any order.
+#[must_use]
+pub fn live_files_digest(files: impl Iterator<Item = (String, Option<String>)>) -> String {
+    let mut sorted: Vec<(String, Option<String>)> = files.collect();
+    sorted.sort_unstable();
+    let mut hash = Xxh3::new();
+    for (path, mark) in sorted {
+        for text in [path, mark.unwrap_or_default()] {
+            hash.update(&(text.len() as u64).to_le_bytes());
+            hash.update(text.as_bytes());
+        }
+    }
+    format!("{:032x}", hash.digest128())
+}
+
+/// What tells a deletion vector from others, as the log's replay does.
+pub(crate) fn mark_of(storage_type: &str, path_or_inline: &str, offset: Option<i32>) -> String {
+    match offset {
+        Some(offset) => format!("{storage_type}{path_or_inline}@{offset}"),
+        None => format!("{storage_type}{path_or_inline}"),
+    }
+}
+
+/// The same for a vector as the log spells it.
+pub(super) fn mark_of_logged(vector: &serde_json::Value) -> String {
+    let text = |key: &str| vector.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+    let offset = vector.get("offset").and_then(serde_json::Value::as_i64).and_then(|o| i32::try_from(o).ok());
+    mark_of(text("storageType"), text("pathOrInlineDv"), offset)
 }
 
 impl DeltaLog {
@@ -35,8 +68,18 @@ impl DeltaLog {
                 path: f.path().into_owned(),
                 size: f.size().unsigned_abs(),
                 rows: f.num_records().map(|n| n as u64),
+                mark: f.deletion_vector_descriptor().map(|v| mark_of(v.storage_type.as_ref(), &v.path_or_inline_dv, v.offset)),
             })
             .collect())
+    }
+
+    /// The digest of the live files of a version.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::live_files`].
+    pub(super) async fn live_files_digest(&self, version: u64) -> Result<String> {
+        let files = self.live_files(Some(version)).await?;
+        Ok(live_files_digest(files.into_iter().map(|f| (f.path, f.mark))))
     }
 
     /// The rows of a data file.

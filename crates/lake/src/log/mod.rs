@@ -10,8 +10,9 @@ mod state;
 mod table;
 
 pub use changes::{ChangedFile, DeletedRows, Standing, VersionChanges};
-pub use files::LiveFile;
+pub(crate) use files::mark_of;
+pub use files::{LiveFile, live_files_digest};
 pub(crate) use known::KnownStates;
-pub use publish::{Commit, Published};
+pub use publish::{Commit, LedgerRule, Published};
 pub use state::TableState;
 pub use table::DeltaLog;

@@ -1,13 +1,17 @@
 //! The commit loop: a batch gets into a table's log once, whatever answers are lost and whoever else tries.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use alluvium_core::{AddedFile, BatchKey, Error, Incarnation, Kind, Result, TxnVersion};
+use alluvium_core::{
+    AddedFile, BatchKey, Error, Incarnation, Kind, LedgerPosition, LedgerShape, PlannedOn, Result, TxnVersion, ledger_app_id,
+    shape_app_id,
+};
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::actions::CommitText;
+use super::files::mark_of_logged;
 use super::state::TableState;
 use super::table::{DeltaLog, entry_version};
 use crate::machine::Machine;
@@ -33,12 +37,47 @@ pub struct Commit<'a> {
     pub adds: &'a [AddedFile],
     /// Files to remove, all of which must be live.
     pub removes: &'a [String],
+    /// The deletion vectors, as the log spells them, that those of them have which have one.
+    pub marks: &'a BTreeMap<String, Value>,
+    /// The name of the file that says which rows the commit changes in the files it replaces.
+    pub rewrites: Option<&'a str>,
+    /// What the table must be, and become, with respect to the ledger.
+    pub ledger: LedgerRule<'a>,
     /// Whether this is the chain's deciding table, where every batch commits, so that none may be missing before this one.
     pub decides: bool,
     /// Whether somebody may have tried before: then files that are live already count as carried, and are not added again.
     pub resumed: bool,
     /// The time to write into the log, in milliseconds since 1970.
     pub now_ms: i64,
+}
+
+/// What a commit asks of the ledger's position in its table, so that at every version each live row is what the ledger at the
+/// table's position makes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LedgerRule<'a> {
+    /// The table's rows are no ledger's business.
+    None,
+    /// Rows come that were resolved at this position, for this declaration: the table must be at it. Where its other rows were resolved
+    /// for another declaration, the table is marked as mixed, and the next move looks at all of them.
+    At {
+        /// The position.
+        position: LedgerPosition,
+        /// The declaration.
+        shape: LedgerShape,
+        /// The declaration that whoever commits knows: rows that were resolved for another are resolved again.
+        declared: LedgerShape,
+    },
+    /// The table moves. It must be at `from`, and its live files those it was planned on.
+    Moves {
+        /// Where it is.
+        from: LedgerPosition,
+        /// Where it goes.
+        to: LedgerPosition,
+        /// The declaration that its rows are resolved for afterwards.
+        shape: LedgerShape,
+        /// The files that were looked through.
+        planned_on: &'a PlannedOn,
+    },
 }
 
 /// How publishing a batch to a table came out.
@@ -60,6 +99,9 @@ pub enum Published {
         /// The batch the log has come to.
         newest: BatchKey,
     },
+    /// The batch cannot be published as recorded: the table is at another position of the ledger, or files came or went that the
+    /// batch was not planned with.
+    Moved,
     /// The batch cannot be published as recorded, because a file it removes is not live.
     Refused {
         /// The first such file.
@@ -98,6 +140,27 @@ impl DeltaLog {
             }
             state.check_protocol(&table)?;
             state.check_incarnation(commit.incarnation, &table)?;
+            match self.keeps_to_the_ledger(commit, &state).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    // Only what stands there now tells; what this process saw last may be old.
+                    let fresh = self.existing_state(commit.app_id).await?;
+                    if fresh.version == state.version {
+                        return Ok(Published::Moved);
+                    }
+                    state = fresh;
+                    continue;
+                }
+                Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) => {
+                    let fresh = self.existing_state(commit.app_id).await?;
+                    if fresh.version == state.version {
+                        return Err(e);
+                    }
+                    state = fresh;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            }
             let adds = match self.planned(commit, state.version).await {
                 Ok(Ok(adds)) => adds,
                 Ok(Err(missing)) => return Ok(Published::Refused { missing }),
@@ -113,7 +176,7 @@ impl DeltaLog {
                 Err(e) => return Err(e),
             };
             let target = state.version + 1;
-            let bytes = commit_bytes(commit, &adds, self.store().machine().as_ref());
+            let bytes = commit_bytes(commit, &adds, mixes(commit, &state), self.store().machine().as_ref());
             #[cfg(feature = "plants")]
             if Plant::TrustCommitError.grows() && self.store().put_trusting(&self.entry_path(target), &bytes).await.is_err() {
                 state.version = self.versions(None).await?.last().copied().unwrap_or(state.version);
@@ -126,6 +189,12 @@ impl DeltaLog {
             if put == PutNew::Created && after.base_stands && seen == [target] && after.names.len() == 1 {
                 state.version = target;
                 state.txn = Some(TxnVersion::from(commit.key).0);
+                if let LedgerRule::Moves { to, shape, .. } = commit.ledger {
+                    (state.ledger, state.shape) = (to, Some(shape));
+                }
+                if mixes(commit, &state) {
+                    state.shape = Some(LedgerShape::MIXED);
+                }
                 self.remember(&state);
                 self.checkpoint_if_due(target).await;
                 return Ok(Published::Committed { version: target });
@@ -207,18 +276,34 @@ impl DeltaLog {
 
     /// The files to add on top of a version; the first file to remove that is not live there, if there is one.
     async fn planned<'a>(&self, commit: &Commit<'a>, version: u64) -> Result<std::result::Result<Vec<&'a AddedFile>, String>> {
-        if let Some(missing) = self.first_not_live(commit.removes, version).await? {
+        if let Some(missing) = self.first_not_live(commit, version).await? {
             return Ok(Err(missing));
         }
         self.not_carried(commit, version).await.map(Ok)
     }
 
-    async fn first_not_live(&self, removes: &[String], version: u64) -> Result<Option<String>> {
-        if removes.is_empty() {
+    /// Whether the table is what the commit's rows were resolved with.
+    async fn keeps_to_the_ledger(&self, commit: &Commit<'_>, state: &TableState) -> Result<bool> {
+        match commit.ledger {
+            LedgerRule::None => Ok(true),
+            LedgerRule::At { position, shape, declared } => {
+                Ok(state.ledger == position && (position.is_beginning() || shape == declared))
+            }
+            LedgerRule::Moves { from, planned_on, .. } => Ok(state.ledger == from
+                && (planned_on.version == state.version
+                    || planned_on.live_files == self.live_files_digest(state.version).await?)),
+        }
+    }
+
+    /// The first file to remove that is not live as it was, with the same rows marked as deleted.
+    async fn first_not_live(&self, commit: &Commit<'_>, version: u64) -> Result<Option<String>> {
+        if commit.removes.is_empty() {
             return Ok(None);
         }
-        let live: HashSet<String> = self.live_files(Some(version)).await?.into_iter().map(|f| f.path).collect();
-        Ok(removes.iter().find(|r| !live.contains(*r)).cloned())
+        let live: HashMap<String, Option<String>> =
+            self.live_files(Some(version)).await?.into_iter().map(|f| (f.path, f.mark)).collect();
+        let as_it_was = |path: &String| live.get(path) == Some(&commit.marks.get(path).map(mark_of_logged));
+        Ok(commit.removes.iter().find(|path| !as_it_was(path)).cloned())
     }
 
     /// The files that the commit still has to add: an add of a path that is live already means carried.
@@ -272,13 +357,28 @@ fn settled(state: &TableState, commit: &Commit<'_>, table: &str) -> Result<Optio
     }
 }
 
-fn commit_bytes(commit: &Commit<'_>, adds: &[&AddedFile], machine: &dyn Machine) -> Bytes {
+/// Whether the commit brings rows into a table whose others were resolved for another declaration.
+fn mixes(commit: &Commit<'_>, state: &TableState) -> bool {
+    matches!(commit.ledger, LedgerRule::At { position, shape, .. } if !position.is_beginning() && state.shape != Some(shape))
+        && state.shape != Some(LedgerShape::MIXED)
+}
+
+fn commit_bytes(commit: &Commit<'_>, adds: &[&AddedFile], mixes: bool, machine: &dyn Machine) -> Bytes {
     let blind_append = commit.removes.is_empty();
     let id = machine.fresh_id().to_string();
-    let mut text = CommitText::new(commit.now_ms, "WRITE", json!({ "mode": "Append" }), blind_append, &id);
+    // Never a predicate: it would hold ids of people.
+    let (operation, parameters) = if blind_append { ("WRITE", json!({ "mode": "Append" })) } else { ("MERGE", json!({})) };
+    let mut text = CommitText::rewriting(commit.now_ms, operation, parameters, blind_append, &id, commit.rewrites);
     text.txn(commit.app_id, TxnVersion::from(commit.key).0);
+    if let LedgerRule::Moves { to, shape, .. } = commit.ledger {
+        text.txn(&ledger_app_id(commit.incarnation), to.0.cast_signed());
+        text.txn(&shape_app_id(commit.incarnation), shape.0);
+    }
+    if mixes {
+        text.txn(&shape_app_id(commit.incarnation), LedgerShape::MIXED.0);
+    }
     for path in commit.removes {
-        text.remove(path, commit.now_ms);
+        text.remove(path, commit.marks.get(path), commit.now_ms);
     }
     for file in adds {
         text.add(file);

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alluvium_core::{Column, Error, Incarnation, Kind, Result, TableSpec, TxnVersion};
+use alluvium_core::{
+    Column, Error, Incarnation, Kind, LedgerPosition, LedgerShape, Result, TableSpec, TxnVersion, ledger_app_id, shape_app_id,
+};
 use delta_kernel::snapshot::Snapshot;
 use serde_json::Value;
 
@@ -22,6 +24,8 @@ pub struct TableState {
     pub(super) protocol: Protocol,
     pub(super) app_id: String,
     pub(super) txn: Option<i64>,
+    pub(super) ledger: LedgerPosition,
+    pub(super) shape: Option<LedgerShape>,
 }
 
 /// A log that seems damaged or gone is read so often, with so much time between, before it is said to be.
@@ -44,6 +48,18 @@ impl TableState {
     #[must_use]
     pub fn txn(&self) -> Option<TxnVersion> {
         self.txn.map(TxnVersion)
+    }
+
+    /// The position of the ledger that the table's rows were resolved at.
+    #[must_use]
+    pub fn ledger(&self) -> LedgerPosition {
+        self.ledger
+    }
+
+    /// The declaration that the table's rows were resolved for, if that was ever said.
+    #[must_use]
+    pub fn shape(&self) -> Option<LedgerShape> {
+        self.shape
     }
 
     /// The columns the table is partitioned by.
@@ -134,6 +150,14 @@ impl TableState {
         if let Some(txn) = actions.txns.iter().rev().find(|t| t.app_id == self.app_id) {
             self.txn = Some(txn.version);
         }
+        let Some(incarnation) = self.property("incarnation").map(|of| Incarnation(of.to_owned())) else { return };
+        let newest = |app_id: String| actions.txns.iter().rev().find(|t| t.app_id == app_id).map(|t| t.version);
+        if let Some(version) = newest(ledger_app_id(&incarnation)) {
+            self.ledger = position_of(Some(version));
+        }
+        if let Some(version) = newest(shape_app_id(&incarnation)) {
+            self.shape = Some(LedgerShape(version));
+        }
     }
 }
 
@@ -171,15 +195,52 @@ impl DeltaLog {
         }
     }
 
+    /// The position of the ledger that the table is at, as this process saw it last, or as it is now; `None` if there is no table.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::state`].
+    pub async fn ledger_seen(&self, app_id: &str) -> Result<Option<LedgerPosition>> {
+        if let Some(known) = self.known_state(app_id) {
+            return Ok(Some(known.ledger));
+        }
+        Ok(self.state(app_id).await?.map(|state| state.ledger))
+    }
+
+    /// Whether there is a table, of one that should be there: one that a listing does not show is looked for again, as a store may list
+    /// late.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed.
+    pub async fn stands(&self) -> Result<bool> {
+        let gone = || Error::new(Kind::NotFound, format!("there is no table at {}", self.root()));
+        let look = || async { if self.exists().await? { Ok(()) } else { Err(gone()) } };
+        match self.looking_again(look).await {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == Kind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
     async fn state_now(&self, app_id: &str) -> Result<Option<TableState>> {
         self.forget(app_id);
         let (engine, url, app) = (self.for_one_look().engine(), self.url(), app_id.to_owned());
         let read = blocking("reading a table's log", move || {
             let snapshot = Snapshot::builder_for(url).build(engine.as_ref());
-            Ok(snapshot.and_then(|s| s.get_app_id_version(&app, engine.as_ref()).map(|txn| (s, txn))))
+            Ok(snapshot.and_then(|s| {
+                let txn = s.get_app_id_version(&app, engine.as_ref())?;
+                let properties = s.table_configuration().metadata().configuration();
+                let (ledger, shape) = match properties.get("alluvium.incarnation").map(|of| Incarnation(of.clone())) {
+                    Some(of) => (
+                        s.get_app_id_version(&ledger_app_id(&of), engine.as_ref())?,
+                        s.get_app_id_version(&shape_app_id(&of), engine.as_ref())?,
+                    ),
+                    None => (None, None),
+                };
+                Ok((s, txn, (position_of(ledger), shape.map(LedgerShape))))
+            }))
         })
         .await?;
-        let (snapshot, txn) = match read {
+        let (snapshot, txn, (ledger, shape)) = match read {
             Ok(read) => read,
             // That there is no log at all is told from a log that cannot be read by looking.
             Err(_) if !self.exists().await? => return Ok(None),
@@ -187,7 +248,7 @@ impl DeltaLog {
             Err(e) => return Err(self.kernel_error(e)),
         };
         let (metadata, protocol) = self.identity(&snapshot)?;
-        let state = TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn };
+        let state = TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn, ledger, shape };
         self.remember(&state);
         Ok(Some(state))
     }
@@ -245,6 +306,11 @@ impl DeltaLog {
         .await?
         .map_err(|e| self.kernel_error(e))
     }
+}
+
+/// The position that a transaction's version names; without one, the beginning.
+fn position_of(version: Option<i64>) -> LedgerPosition {
+    LedgerPosition(version.and_then(|v| u64::try_from(v).ok()).unwrap_or(0))
 }
 
 /// Whether an error comes from the store, however deep below, and not from there being nothing.

@@ -17,6 +17,7 @@ use parquet::schema::types::ColumnPath;
 use rayon::prelude::*;
 
 use super::group::{Run, expand};
+use crate::file_index::FileIds;
 use crate::schema::arrow_schema;
 
 /// The most rows gathered from the input at a time, for one column.
@@ -24,9 +25,12 @@ const GATHER_ROWS: usize = 65_536;
 /// The most bytes of them, going by the average row: offsets into text have 31 bits.
 const GATHER_BYTES: usize = 256 << 20;
 /// The most rows of a row group.
-const MAX_ROW_GROUP_ROWS: usize = 1 << 20;
+pub(crate) const MAX_ROW_GROUP_ROWS: usize = 1 << 20;
 /// The fewest rows of a row group that is not a file's last.
 const MIN_ROW_GROUP_ROWS: usize = 1024;
+
+/// The column that holds what the source gave where requests changed it.
+const ORIGINALS: &str = "_original";
 
 /// Runs shorter than this on average are gathered row by row instead of being written one by one.
 const LONG_RUN: usize = 64;
@@ -89,10 +93,12 @@ impl Piece<'_> {
 
 /// How rows of a table become files: schema without partition columns, writer properties.
 #[derive(Debug)]
-pub(super) struct Encoder {
+pub(crate) struct Encoder {
     schema: SchemaRef,
     properties: WriterProperties,
     target_file_bytes: usize,
+    /// The fields whose ids are gathered.
+    indexed: Vec<String>,
 }
 
 /// A finished file.
@@ -103,10 +109,13 @@ pub(super) struct EncodedFile {
     pub(super) metadata: ParquetMetaData,
     /// Top-level float columns that hold a NaN: their minimum and maximum say nothing.
     pub(super) with_nan: Vec<String>,
+    /// The ids in the indexed fields, current and original.
+    pub(super) ids: FileIds,
 }
 
 impl Encoder {
-    pub(super) fn new(spec: &TableSpec) -> Self {
+    /// An encoder that gathers the ids of the fields `indexed`, which hold text or integers.
+    pub(crate) fn new(spec: &TableSpec, indexed: Vec<String>) -> Self {
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("alluvium ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -126,7 +135,19 @@ impl Encoder {
             schema: arrow_schema(spec),
             properties: properties.build(),
             target_file_bytes: usize::try_from(spec.target_file_bytes).unwrap_or(usize::MAX),
+            indexed,
         }
+    }
+
+    /// How columns are encoded.
+    pub(crate) const fn properties(&self) -> &WriterProperties {
+        &self.properties
+    }
+
+    /// Where the ids of a column are gathered; `None` if it holds none.
+    fn ids_of(&self, column: &str) -> Option<FileIds> {
+        let holds_ids = column == ORIGINALS || self.indexed.iter().any(|field| field == column);
+        (holds_ids && !self.indexed.is_empty()).then(|| FileIds::new(&self.indexed))
     }
 
     /// Encodes the rows of `batches` that `order` names, handing over each file as it is closed. A file is closed when it has come
@@ -179,6 +200,7 @@ struct OpenFile<'a> {
     groups: usize,
     rows: u64,
     with_nan: Vec<String>,
+    ids: FileIds,
 }
 
 impl<'a> OpenFile<'a> {
@@ -187,7 +209,8 @@ impl<'a> OpenFile<'a> {
         let (writer, factory) = ArrowWriter::try_new_with_options(Vec::new(), encoder.schema.clone(), options)
             .and_then(ArrowWriter::into_serialized_writer)
             .map_err(internal)?;
-        Ok(Self { encoder, writer, factory, groups: 0, rows: 0, with_nan: Vec::new() })
+        let ids = FileIds::new(&encoder.indexed);
+        Ok(Self { encoder, writer, factory, groups: 0, rows: 0, with_nan: Vec::new(), ids })
     }
 
     fn row_group(&mut self, columns: &[Vec<&dyn Array>], piece: &Piece<'_>, gather_rows: usize, parallel: bool) -> Result<()> {
@@ -198,15 +221,19 @@ impl<'a> OpenFile<'a> {
             .zip(columns)
             .map(|(field, arrays)| (field, arrays, writers.by_ref().take(leaf_count(field.data_type())).collect::<Vec<_>>()))
             .collect();
-        let encode =
-            |(field, arrays, leaves): (&FieldRef, &Vec<&dyn Array>, _)| encode_column(field, arrays, piece, gather_rows, leaves);
-        let done: Vec<(Vec<ArrowColumnChunk>, bool)> = if parallel {
+        let encode = |(field, arrays, leaves): (&FieldRef, &Vec<&dyn Array>, _)| {
+            encode_column(field, arrays, piece, gather_rows, leaves, self.encoder.ids_of(field.name()))
+        };
+        let done: Vec<EncodedColumn> = if parallel {
             work.into_par_iter().with_max_len(1).map(encode).collect::<Result<_>>()?
         } else {
             work.into_iter().map(encode).collect::<Result<_>>()?
         };
         let mut group = self.writer.next_row_group().map_err(internal)?;
-        for (field, (chunks, nan)) in fields.iter().zip(done) {
+        for (field, EncodedColumn { chunks, nan, ids }) in fields.iter().zip(done) {
+            if let Some(ids) = ids {
+                self.ids.absorb(ids);
+            }
             if nan && !self.with_nan.contains(field.name()) {
                 self.with_nan.push(field.name().clone());
             }
@@ -223,8 +250,15 @@ impl<'a> OpenFile<'a> {
     fn close(mut self) -> Result<EncodedFile> {
         let metadata = self.writer.finish().map_err(internal)?;
         let bytes = Bytes::from(std::mem::take(self.writer.inner_mut()));
-        Ok(EncodedFile { bytes, rows: self.rows, metadata, with_nan: self.with_nan })
+        Ok(EncodedFile { bytes, rows: self.rows, metadata, with_nan: self.with_nan, ids: self.ids })
     }
+}
+
+/// A column of a row group.
+struct EncodedColumn {
+    chunks: Vec<ArrowColumnChunk>,
+    nan: bool,
+    ids: Option<FileIds>,
 }
 
 fn encode_column(
@@ -233,10 +267,16 @@ fn encode_column(
     piece: &Piece<'_>,
     gather_rows: usize,
     mut leaves: Vec<ArrowColumnWriter>,
-) -> Result<(Vec<ArrowColumnChunk>, bool)> {
+    mut ids: Option<FileIds>,
+) -> Result<EncodedColumn> {
     let mut nan = false;
     let mut write = |values: ArrayRef| -> Result<()> {
         nan = nan || has_nan(&values);
+        match &mut ids {
+            Some(ids) if field.name() == ORIGINALS => ids.add_originals(&values)?,
+            Some(ids) => ids.add_column(field.name(), &values)?,
+            None => {}
+        }
         for (leaf, writer) in compute_leaves(field, &values).map_err(internal)?.iter().zip(&mut leaves) {
             writer.write(leaf).map_err(internal)?;
         }
@@ -255,11 +295,11 @@ fn encode_column(
         }
     }
     let chunks = leaves.into_iter().map(ArrowColumnWriter::close).collect::<Result<_, _>>().map_err(internal)?;
-    Ok((chunks, nan))
+    Ok(EncodedColumn { chunks, nan, ids })
 }
 
 /// Whether a float column, or one inside a struct, holds a NaN.
-fn has_nan(array: &dyn Array) -> bool {
+pub(crate) fn has_nan(array: &dyn Array) -> bool {
     match array.data_type() {
         ArrowType::Float64 => array.as_primitive::<Float64Type>().values().iter().any(|v| v.is_nan()),
         ArrowType::Float32 => array.as_primitive::<Float32Type>().values().iter().any(|v| v.is_nan()),
@@ -269,7 +309,7 @@ fn has_nan(array: &dyn Array) -> bool {
 }
 
 /// Parquet leaves of a column.
-fn leaf_count(data_type: &ArrowType) -> usize {
+pub(crate) fn leaf_count(data_type: &ArrowType) -> usize {
     match data_type {
         ArrowType::Struct(fields) => fields.iter().map(|f| leaf_count(f.data_type())).sum(),
         ArrowType::List(element) => leaf_count(element.data_type()),

@@ -176,6 +176,8 @@ impl Counts {
         for (org, dates) in orgs {
             let first = sorted.len();
             sorted.extend(dates.into_iter().map(|(event_date, inserted)| DatePartitionCount {
+                updated: 0,
+                deleted: 0,
                 org: org.clone(),
                 event_date,
                 inserted,

@@ -6,5 +6,8 @@ mod partition_value;
 mod stager;
 mod statistics;
 
+pub(crate) use encode::{Encoder, MAX_ROW_GROUP_ROWS, has_nan, leaf_count};
 pub use group::Arranged;
-pub use stager::{StageSettings, Stager, Sweep};
+pub(crate) use partition_value::partition_value;
+pub use stager::{StageIndex, StageSettings, Stager, Sweep};
+pub(crate) use statistics::{Found, column_statistics};

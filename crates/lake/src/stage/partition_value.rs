@@ -11,7 +11,7 @@ use chrono::{DateTime, NaiveDate};
 ///
 /// # Errors
 /// [`Kind::Internal`] for types that no partition column may have.
-pub(super) fn partition_value(column: &dyn Array, row: usize) -> Result<Option<String>> {
+pub(crate) fn partition_value(column: &dyn Array, row: usize) -> Result<Option<String>> {
     if column.is_null(row) {
         return Ok(None);
     }

@@ -3,18 +3,25 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use alluvium_core::{AddedFile, BatchKey, ChainId, DatePartitionCount, Error, Kind, Result, TableFiles, TableSpec, data_file};
+use alluvium_core::{
+    AddedFile, BatchKey, ChainId, DataType, DatePartitionCount, Error, IndexFile, Kind, Resolver, Result, TableFiles, TableName,
+    TableSpec, data_file,
+};
 use arrow::array::{Array, RecordBatch};
 use arrow::compute::{SortColumn, interleave, lexsort_to_indices};
+use bytes::Bytes;
+use object_store::path::Path;
 use rayon::prelude::*;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::encode::{EncodedFile, Encoder, Order};
 use super::group::{self, Arranged, Counts, Partition, expand};
 use super::statistics::statistics;
+use crate::file_index::{FileIds, IndexBuilder};
 use crate::log::DeltaLog;
+use crate::splice::SplicedFile;
 use crate::store::PutNew;
 
 /// From this size on a partition's columns are encoded in parallel.
@@ -33,12 +40,24 @@ pub struct StageSettings {
     pub org: Option<String>,
     /// How many finished files may wait to be put at a time.
     pub files_in_flight: usize,
+    /// The fields whose ids an index of the files will tell; `None`: no index.
+    pub index: Option<StageIndex>,
+}
+
+/// What the index of staged files tells, and where it will be.
+#[derive(Debug, Clone)]
+pub struct StageIndex {
+    /// Knows its name.
+    pub resolver: Resolver,
+    /// The fields; those that do not hold text or integers are left out.
+    pub fields: Vec<String>,
 }
 
 /// The staged files of one attempt that no record names.
 #[derive(Debug, Clone)]
 pub struct Sweep {
     log: DeltaLog,
+    table: TableName,
     settings: StageSettings,
     writer: String,
     next_file: Arc<AtomicU32>,
@@ -49,11 +68,19 @@ impl Sweep {
     /// did not try to write, or found taken by another's.
     pub async fn run(self) {
         let name = |seq| data_file(&self.settings.chain, self.settings.key, &self.writer, seq);
-        let paths = (0..self.next_file.load(Ordering::Relaxed)).map(|seq| self.log.data_path(&name(seq))).collect();
+        let mut paths: Vec<Path> =
+            (0..self.next_file.load(Ordering::Relaxed)).map(|seq| self.log.data_path(&name(seq))).collect();
+        paths.extend(index_path(&self.settings, &self.table, &self.writer).filter(|_| !paths.is_empty()));
         if let Err(error) = self.log.store().delete_all(paths).await {
             tracing::debug!(error = %error.chain_text(), "could not delete the staged files of an attempt");
         }
     }
+}
+
+fn index_path(settings: &StageSettings, table: &TableName, writer: &str) -> Option<Path> {
+    let StageSettings { chain, key, index, .. } = settings;
+    let file = IndexFile { chain: chain.clone(), key: *key, writer: writer.to_owned() };
+    index.as_ref().map(|index| Path::from(index.resolver.file_index(table, &file)))
 }
 
 /// Stages files of one table for one attempt at a batch.
@@ -69,15 +96,24 @@ pub struct Stager {
     permits: Arc<Semaphore>,
     puts: Mutex<Vec<JoinHandle<Result<AddedFile>>>>,
     counts: Mutex<Counts>,
+    index: IndexBuilder,
 }
 
 impl Stager {
     /// A stager for the table of `log`. Must be made within a Tokio runtime.
     #[must_use]
-    pub fn new(log: &DeltaLog, spec: &TableSpec, settings: StageSettings) -> Self {
+    pub fn new(log: &DeltaLog, spec: &TableSpec, mut settings: StageSettings) -> Self {
+        let holds_ids = |field: &&String| {
+            let column = spec.columns.iter().find(|column| column.name == **field);
+            let integers = [DataType::Long, DataType::Integer, DataType::Short, DataType::Byte];
+            column.is_some_and(|column| column.data_type == DataType::String || integers.contains(&column.data_type))
+        };
+        let indexed: Vec<String> = settings.index.iter().flat_map(|index| &index.fields).filter(holds_ids).cloned().collect();
+        settings.index = settings.index.filter(|_| !indexed.is_empty());
         Self {
             log: log.clone(),
-            encoder: Encoder::new(spec),
+            encoder: Encoder::new(spec, indexed.clone()),
+            index: IndexBuilder::new(indexed),
             spec: spec.clone(),
             permits: Arc::new(Semaphore::new(settings.files_in_flight.max(1))),
             settings,
@@ -169,26 +205,64 @@ impl Stager {
         Ok(Some(order.values().iter().map(|i| rows[*i as usize]).collect()))
     }
 
+    /// Takes a file that was made elsewhere; `values` are those of the partition columns, in the table's order, `ids` what the index will
+    /// tell of it: without them, the file counts as one that may hold any id. Waits while too many others
+    /// are on their way.
+    ///
+    /// # Errors
+    /// As [`Stager::stage_arranged`]; that it could not be put shows in [`Stager::finish`].
+    pub async fn adopt(&self, values: &[(String, Option<String>)], file: SplicedFile, ids: Option<FileIds>) -> Result<String> {
+        let SplicedFile { bytes, rows, stats } = file;
+        let permit = self.permits.clone().acquire_owned().await;
+        let permit = permit.map_err(|e| Error::new(Kind::Internal, "waiting to put a file").source(e))?;
+        let (seq, name) = self.next_name();
+        if let Some(ids) = ids.filter(|_| self.settings.index.is_some()) {
+            self.index.add(seq, ids);
+        }
+        let added = AddedFile {
+            path: name.clone(),
+            partition_values: values.to_vec(),
+            size: bytes.len() as u64,
+            rows,
+            modified_ms: self.settings.now_ms,
+            stats,
+        };
+        self.put_named(added, bytes, permit);
+        Ok(name)
+    }
+
+    fn next_name(&self) -> (u32, String) {
+        let seq = self.next_file.fetch_add(1, Ordering::Relaxed);
+        (seq, data_file(&self.settings.chain, self.settings.key, &self.writer, seq))
+    }
+
     /// Puts a file in the background, as soon as not too many others are on their way.
     fn put(&self, values: &[(String, Option<String>)], file: EncodedFile) -> Result<()> {
-        let seq = self.next_file.fetch_add(1, Ordering::Relaxed);
-        let name = data_file(&self.settings.chain, self.settings.key, &self.writer, seq);
+        let (seq, path) = self.next_name();
         let added = AddedFile {
-            path: name,
+            path,
             partition_values: values.to_vec(),
             size: file.bytes.len() as u64,
             rows: file.rows,
             modified_ms: self.settings.now_ms,
             stats: statistics(&self.spec, &file),
         };
+        if self.settings.index.is_some() {
+            self.index.add(seq, file.ids);
+        }
         let permit = self
             .runtime
             .block_on(self.permits.clone().acquire_owned())
             .map_err(|e| Error::new(Kind::Internal, "waiting to put a file").source(e))?;
+        self.put_named(added, file.bytes, permit);
+        Ok(())
+    }
+
+    fn put_named(&self, added: AddedFile, bytes: Bytes, permit: OwnedSemaphorePermit) {
         let (store, path) = (self.log.store().clone(), self.log.data_path(&added.path));
         let put = self.runtime.spawn(async move {
             let _permit = permit;
-            match store.stage_own(&path, file.bytes).await? {
+            match store.stage_own(&path, bytes).await? {
                 PutNew::Created => Ok(added),
                 PutNew::Exists => {
                     Err(Error::new(Kind::Internal, format!("staging {path}: a file of that name is there already")))
@@ -196,17 +270,22 @@ impl Stager {
             }
         });
         self.puts.lock().unwrap_or_else(PoisonError::into_inner).push(put);
-        Ok(())
     }
 
     /// What takes away all that this stager stages, should no record ever name it.
     #[must_use]
     pub fn sweep(&self) -> Sweep {
-        let Self { log, settings, writer, next_file, .. } = self;
-        Sweep { log: log.clone(), settings: settings.clone(), writer: writer.clone(), next_file: next_file.clone() }
+        let Self { log, spec, settings, writer, next_file, .. } = self;
+        Sweep {
+            log: log.clone(),
+            table: spec.name.clone(),
+            settings: settings.clone(),
+            writer: writer.clone(),
+            next_file: next_file.clone(),
+        }
     }
 
-    /// Waits until everything staged is in the store and durable. Returns the files, and the rows by organisation and date.
+    /// Waits until everything staged, the index included, is in the store and durable. Returns the files, and the rows by organisation and date.
     ///
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed; then the attempt is of no use, and what was staged is swept by vacuum.
@@ -217,10 +296,16 @@ impl Stager {
             adds.push(put.await.map_err(|e| Error::new(Kind::Internal, "staging a file").source(e))??);
         }
         adds.sort_by(|a, b| a.path.cmp(&b.path));
+        if let Some(path) = index_path(&self.settings, &self.spec.name, &self.writer)
+            && let Some(index) = self.index.finish()?
+            && self.log.store().stage_own(&path, index).await? == PutNew::Exists
+        {
+            return Err(Error::new(Kind::Internal, format!("staging {path}: a file of that name is there already")));
+        }
         if !adds.is_empty() {
             self.log.store().sync_staged().await?;
         }
         let counts = self.counts.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok((TableFiles { adds, removes: Vec::new() }, counts.sorted()))
+        Ok((TableFiles { adds, ..TableFiles::default() }, counts.sorted()))
     }
 }

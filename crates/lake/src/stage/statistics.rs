@@ -33,15 +33,16 @@ pub(super) fn statistics(spec: &TableSpec, file: &EncodedFile) -> String {
     json!({ "numRecords": file.rows, "minValues": min, "maxValues": max, "nullCount": nulls }).to_string()
 }
 
+/// The statistics of a column.
 #[derive(Default)]
-struct Found {
-    min: Option<Value>,
-    max: Option<Value>,
-    nulls: Option<Value>,
+pub(crate) struct Found {
+    pub(crate) min: Option<Value>,
+    pub(crate) max: Option<Value>,
+    pub(crate) nulls: Option<Value>,
 }
 
 /// Statistics of a column; `leaf` moves past its Parquet leaves.
-fn column_statistics(data_type: &DataType, metadata: &ParquetMetaData, leaf: &mut usize, bounded: bool) -> Found {
+pub(crate) fn column_statistics(data_type: &DataType, metadata: &ParquetMetaData, leaf: &mut usize, bounded: bool) -> Found {
     match data_type {
         DataType::Struct(fields) => {
             let (mut min, mut max, mut nulls) = (Map::new(), Map::new(), Map::new());
@@ -140,6 +141,8 @@ fn bounds(data_type: &DataType, statistics: &Statistics) -> Option<(Bound, Bound
         (_, Statistics::Int64(s)) => Some((Bound::Int((*s.min_opt()?).into()), Bound::Int((*s.max_opt()?).into()))),
         (_, Statistics::Float(s)) => Some((Bound::Float((*s.min_opt()?).into()), Bound::Float((*s.max_opt()?).into()))),
         (_, Statistics::Double(s)) => Some((Bound::Float(*s.min_opt()?), Bound::Float(*s.max_opt()?))),
+        // By an order of bytes that was not said, in files of old writers.
+        (DataType::String, _) if statistics.is_min_max_deprecated() => None,
         (DataType::String, Statistics::ByteArray(s)) => Some((text(s.min_bytes_opt())?, text(s.max_bytes_opt())?)),
         _ => None,
     }

@@ -16,6 +16,8 @@ use crate::records::read_versioned;
 pub const STORE_PROOF_FORMAT: u32 = 1;
 /// So many puts of one name at once; one may win.
 const RACERS: usize = 4;
+/// A store is refused that fails so many proofs: one may have been disturbed.
+const MAX_PROOFS: u32 = 3;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct StoreProof {
@@ -27,7 +29,7 @@ struct StoreProof {
 /// Makes sure that put-if-absent was proved for this store; proves it if nobody did.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] if the store lets a put replace what is there, [`Kind::Unavailable`] if it failed before that was told.
+/// [`Kind::Unsupported`] if the store lets a put replace what is there, [`Kind::Conflict`] if the namespace is being deleted, [`Kind::Unavailable`] if it failed before that was told.
 ///
 /// # Cancel safety
 /// Cancelled anywhere, the store is proved or not; a probe may be left behind in the namespace's own directory.
@@ -37,7 +39,19 @@ pub(crate) async fn prove_once(store: &Store, resolver: &Resolver, now_ms: i64) 
         read_versioned::<StoreProof>(&bytes, STORE_PROOF_FORMAT, &path)?;
         return Ok(());
     }
-    prove(store, resolver).await?;
+    let mut tries = 1;
+    while let Err(e) = prove(store, resolver).await {
+        // Who deletes the namespace meanwhile takes the probes away, too.
+        let deleting = store.get(&Path::from(resolver.deleting_mark())).await?.is_some();
+        if e.kind() != Kind::Unsupported || (tries >= MAX_PROOFS && !deleting) {
+            return Err(e);
+        }
+        if deleting {
+            return Err(Error::new(Kind::Conflict, format!("namespace {} is being deleted", resolver.namespace()))
+                .hint("run again when it is gone"));
+        }
+        tries += 1;
+    }
     let proof = StoreProof { format: STORE_PROOF_FORMAT, store: store.identity().to_owned(), proved_at_ms: now_ms };
     let bytes = serde_json::to_vec(&proof).map_err(|e| Error::new(Kind::Internal, "remembering a proof").source(e))?;
     let _whoever_proved_it_first = store.put_new(&Path::from(path), Bytes::from(bytes)).await?;

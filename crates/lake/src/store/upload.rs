@@ -2,6 +2,10 @@
 //!
 //! Only for names that are never used by anybody else: an upload in parts replaces what is there.
 
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,22 +18,48 @@ use tokio::sync::Semaphore;
 /// Files from this size on go up in parts.
 pub(super) const IN_PARTS_FROM_BYTES: usize = 16 << 20;
 /// The size of a part but the last.
-const PART_BYTES: usize = 8 << 20;
+const PART_BYTES: u64 = 8 << 20;
 /// Parts of one file on their way at a time.
 const PARTS_IN_FLIGHT: usize = 4;
 
-/// Uploads `bytes` to `path`, a name of this writer's own. `slots` bounds what is on its way to the store in all.
+/// What is uploaded.
+#[derive(Debug, Clone)]
+pub(super) enum Body {
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// The first so many bytes of a file.
+    File(Arc<File>, u64),
+}
+
+impl Body {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File(_, length) => *length,
+        }
+    }
+
+    async fn part(&self, range: Range<u64>) -> object_store::Result<Bytes> {
+        let failed = |source| object_store::Error::Generic { store: "temporary file", source };
+        match self {
+            Self::Bytes(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
+            Self::File(file, _) => {
+                let (file, mut bytes) = (file.clone(), vec![0; (range.end - range.start) as usize]);
+                let read = move || file.read_exact_at(&mut bytes, range.start).map(|()| Bytes::from(bytes));
+                let read: io::Result<Bytes> = tokio::task::spawn_blocking(read).await.map_err(|e| failed(e.into()))?;
+                read.map_err(|e| failed(e.into()))
+            }
+        }
+    }
+}
+
+/// Uploads `body` to `path`, a name of this writer's own. `slots` bounds what is on its way to the store in all.
 ///
 /// # Errors
 /// What the store said. The upload is then given up, and what is left of it is nothing a reader sees.
-pub(super) async fn upload(
-    store: &dyn ObjectStore,
-    path: &Path,
-    bytes: Bytes,
-    slots: &Arc<Semaphore>,
-) -> object_store::Result<()> {
+pub(super) async fn upload(store: &dyn ObjectStore, path: &Path, body: Body, slots: &Arc<Semaphore>) -> object_store::Result<()> {
     let mut upload = store.put_multipart(path).await?;
-    match put_parts(upload.as_mut(), &bytes, slots).await {
+    match put_parts(upload.as_mut(), &body, slots).await {
         Ok(()) => {}
         Err(e) => {
             abandon(upload.as_mut(), path).await;
@@ -39,7 +69,7 @@ pub(super) async fn upload(
     let Err(failed) = upload.complete().await else { return Ok(()) };
     // The answer may be lost and the file there: nobody else writes to this name.
     match store.head(path).await {
-        Ok(there) if there.size == bytes.len() as u64 => Ok(()),
+        Ok(there) if there.size == body.len() => Ok(()),
         _ => {
             abandon(upload.as_mut(), path).await;
             Err(failed)
@@ -47,15 +77,16 @@ pub(super) async fn upload(
     }
 }
 
-async fn put_parts(upload: &mut dyn MultipartUpload, bytes: &Bytes, slots: &Arc<Semaphore>) -> object_store::Result<()> {
+async fn put_parts(upload: &mut dyn MultipartUpload, body: &Body, slots: &Arc<Semaphore>) -> object_store::Result<()> {
     let mut in_flight = FuturesUnordered::new();
-    for from in (0..bytes.len()).step_by(PART_BYTES) {
+    for from in (0..body.len()).step_by(PART_BYTES as usize) {
         if in_flight.len() >= PARTS_IN_FLIGHT
             && let Some(part) = in_flight.next().await
         {
             part?;
         }
-        let part = upload.put_part(PutPayload::from(bytes.slice(from..bytes.len().min(from + PART_BYTES))));
+        let bytes = body.part(from..body.len().min(from + PART_BYTES)).await?;
+        let part = upload.put_part(PutPayload::from(bytes));
         in_flight.push(with_slot(part, slots.clone()));
     }
     while let Some(part) = in_flight.next().await {

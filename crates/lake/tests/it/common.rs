@@ -3,10 +3,12 @@
 use std::sync::{Arc, LazyLock};
 
 use alluvium_core::{AddedFile, Attempt, BatchKey, BatchNumber, Incarnation, TableSpec};
-use alluvium_lake::{Commit, DeltaLog, Published, Store};
+use alluvium_lake::{Commit, DeltaLog, LedgerRule, Published, Store};
 use alluvium_testkit::TableReader;
 use object_store::ObjectStore;
 use object_store::path::Path;
+
+static NO_MARKS: std::collections::BTreeMap<String, serde_json::Value> = std::collections::BTreeMap::new();
 
 pub const TABLE: &str = "default/notifications";
 pub static LIFE: LazyLock<Incarnation> = LazyLock::new(|| Incarnation("i".to_owned()));
@@ -45,7 +47,20 @@ pub async fn publish(log: &DeltaLog, app_id: &str, batch: u64) -> alluvium_core:
 
 /// A batch of a table that follows.
 pub fn commit<'a>(app_id: &'a str, batch: u64, adds: &'a [AddedFile], removes: &'a [String]) -> Commit<'a> {
-    Commit { app_id, incarnation: &LIFE, key: key(batch), adds, removes, decides: false, resumed: false, now_ms: 0 }
+    let ledger = LedgerRule::None;
+    Commit {
+        app_id,
+        incarnation: &LIFE,
+        key: key(batch),
+        adds,
+        removes,
+        marks: &NO_MARKS,
+        rewrites: None,
+        ledger,
+        decides: false,
+        resumed: false,
+        now_ms: 0,
+    }
 }
 
 /// How often a batch's file is live, by the log entries alone.

@@ -8,3 +8,4 @@ mod common;
 mod known;
 mod local_disk;
 mod pitfalls;
+mod splice;

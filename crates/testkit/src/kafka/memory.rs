@@ -22,11 +22,14 @@ struct Inner {
     /// Readers give each record again after so many others; 0: never.
     repeat_after: usize,
     committed: BTreeMap<(String, String, i32), Offset>,
+    /// Topics made so far: records of different ones have different times.
+    made: i64,
 }
 
 #[derive(Default)]
 struct Topic {
     id: Option<String>,
+    made: i64,
     partitions: Vec<Partition>,
 }
 
@@ -54,7 +57,10 @@ impl MemoryCluster {
     /// Makes a topic, in the place of one of that name; `id`, if the cluster tells ids.
     pub fn create(&self, topic: &str, partitions: usize, id: Option<&str>) {
         let partitions = (0..partitions).map(|_| Partition::default()).collect();
-        self.lock().topics.insert(topic.to_owned(), Topic { id: id.map(str::to_owned), partitions });
+        let mut inner = self.lock();
+        let made = inner.made;
+        inner.made += 1;
+        inner.topics.insert(topic.to_owned(), Topic { id: id.map(str::to_owned), made, partitions });
     }
 
     /// Deletes a topic.
@@ -76,10 +82,11 @@ impl MemoryCluster {
     /// If there is no such partition.
     pub fn send(&self, topic: &str, partition: usize, value: Option<&str>) -> i64 {
         let mut inner = self.lock();
-        let log = &mut inner.topics.get_mut(topic).expect("the topic is there").partitions[partition].log;
+        let topic = inner.topics.get_mut(topic).expect("the topic is there");
+        let log = &mut topic.partitions[partition].log;
         let offset = i64::try_from(log.len()).expect("a small log");
         let value = value.map(|v| v.as_bytes().to_vec());
-        log.push(Some(Kept { key: None, value, timestamp_ms: 1_767_225_600_000 + offset }));
+        log.push(Some(Kept { key: None, value, timestamp_ms: 1_767_225_600_000 + 3_600_000 * topic.made + offset }));
         offset
     }
 
@@ -99,6 +106,14 @@ impl MemoryCluster {
     /// If there is no such partition.
     pub fn expire(&self, topic: &str, partition: usize, before: i64) {
         self.lock().topics.get_mut(topic).expect("the topic is there").partitions[partition].low = before;
+    }
+
+    /// The first offset of a partition that is there, and the one behind its last; `None` if there is no such partition.
+    #[must_use]
+    pub fn bounds(&self, topic: &str, partition: usize) -> Option<(i64, i64)> {
+        let inner = self.lock();
+        let of = inner.topics.get(topic)?.partitions.get(partition)?;
+        Some((of.low, of.high()))
     }
 
     /// Lets readers see nothing from an offset on, though the watermarks tell of it; `None`: they see all.
@@ -173,11 +188,12 @@ impl Broker for MemoryCluster {
 
     fn reader(&self, settings: &ReaderSettings<'_>) -> Result<Box<dyn Reader>> {
         let inner = self.lock();
-        inner.topic(settings.topic)?;
+        let id = inner.topic(settings.topic)?.id.clone();
         let at = settings.from.iter().map(|(partition, offset)| Place { partition: *partition, next: offset.0, told_end: None });
         Ok(Box::new(MemoryReader {
             cluster: self.clone(),
             topic: settings.topic.to_owned(),
+            id,
             group: settings.group.to_owned(),
             places: at.collect(),
             turn: 0,
@@ -191,6 +207,8 @@ impl Broker for MemoryCluster {
 struct MemoryReader {
     cluster: MemoryCluster,
     topic: String,
+    /// The topic's id when reading began: records are asked for by it, if the cluster tells ids.
+    id: Option<String>,
     group: String,
     places: Vec<Place>,
     turn: usize,
@@ -220,6 +238,10 @@ impl Reader for MemoryReader {
                 }));
             }
         };
+        if inner.topic(&self.topic)?.id != self.id {
+            take(Polled::OutOfRange);
+            return Ok(true);
+        }
         if self.repeat_after > 0 && self.given.len() >= self.repeat_after {
             let (partition, offset) = self.given.remove(0);
             give(inner.partition(&self.topic, partition)?, partition, offset, take);

@@ -138,7 +138,7 @@ fn entries(inner: &Inner, directory: &Path) -> BTreeMap<u64, (Path, u64)> {
 }
 
 /// When the oldest record was put whose batch is not marked as done.
-fn oldest_unfinished(inner: &Inner) -> Option<u64> {
+pub(super) fn oldest_unfinished(inner: &Inner) -> Option<u64> {
     let chains = Path::from("default/_alluvium/chains");
     let all: Vec<(String, u64)> =
         inner.bucket.list(Some(&chains), inner.now).map(|(path, o)| (path.to_string(), o.put_at)).collect();

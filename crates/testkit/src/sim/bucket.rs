@@ -67,6 +67,14 @@ impl Bucket {
             there.map(|object| (path, object))
         })
     }
+
+    /// The first object that was ever put at each path below `prefix`, gone or not: what came later under the same name, nobody
+    /// took for it.
+    pub(super) fn ever(&self, prefix: &str) -> impl Iterator<Item = (&str, &Object)> {
+        let prefix = Path::from(prefix);
+        let below = self.objects.iter().filter(move |(path, _)| path.prefix_matches(&prefix));
+        below.filter_map(|(path, all)| Some((path.as_ref(), all.first()?)))
+    }
 }
 
 #[cfg(test)]

@@ -95,6 +95,7 @@ pub(super) struct Weather {
     answer_lost: u64,
     late: u64,
     dies: u64,
+    dies_late: u64,
     paused: u64,
     stale: u64,
     slow: u64,
@@ -102,19 +103,33 @@ pub(super) struct Weather {
 
 impl Weather {
     #[cfg(test)]
-    pub(super) const CALM: Self = Self { refused: 0, answer_lost: 0, late: 0, dies: 0, paused: 0, stale: 0, slow: 0 };
+    pub(super) const CALM: Self =
+        Self { refused: 0, answer_lost: 0, late: 0, dies: 0, dies_late: 0, paused: 0, stale: 0, slow: 0 };
 
     pub(super) fn of(dice: &mut Dice) -> Self {
         let mut some = |times: &[u64]| dice.one_of(times);
+        let (refused, answer_lost, late, dies) =
+            (some(&[0, 0, 4, 15]), some(&[0, 0, 10, 40]), some(&[0, 0, 8, 30]), some(&[0, 5, 15, 30]));
         Self {
-            refused: some(&[0, 0, 4, 15]),
-            answer_lost: some(&[0, 0, 10, 40]),
-            late: some(&[0, 0, 8, 30]),
-            dies: some(&[0, 5, 15, 30]),
+            refused,
+            answer_lost,
+            late,
+            dies,
+            dies_late: dies / 2,
             paused: some(&[0, 0, 5, 20]),
             stale: some(&[0, 0, 10, 50]),
             slow: some(&[0, 20, 100]),
         }
+    }
+
+    /// The same where every put is carried out when it is answered, and listings show what is there.
+    pub(super) const fn prompt(self) -> Self {
+        Self { late: 0, stale: 0, dies_late: 0, ..self }
+    }
+
+    /// Whether listings may show what is no longer so.
+    pub(super) const fn lists_late(&self) -> bool {
+        self.stale > 0
     }
 }
 
@@ -146,7 +161,7 @@ pub(super) fn fate(seed: u64, site: &Site, weather: &Weather, may_die: bool) -> 
         (if writes { weather.late } else { 0 }, Fault::Late(later)),
         (if may_die { weather.dies } else { 0 }, Fault::DiesBefore),
         (if may_die && writes { weather.dies } else { 0 }, Fault::DiesAfter),
-        (if may_die && writes { weather.dies / 2 } else { 0 }, Fault::DiesLate(later)),
+        (if may_die && writes { weather.dies_late } else { 0 }, Fault::DiesLate(later)),
         (weather.paused, Fault::PausedBefore(pause)),
         (if writes { weather.paused } else { 0 }, Fault::PausedAfter(pause)),
         (if site.verb == Verb::List { weather.stale } else { 0 }, Fault::Stale(later)),

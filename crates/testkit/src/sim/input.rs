@@ -1,6 +1,6 @@
 //! The records that a world takes in, and what must become of each: the oracle. It shares no code with the product.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, FileTimes};
 use std::io;
 use std::path::Path;
@@ -34,6 +34,22 @@ pub(super) struct SourceFile {
     pub(super) comes_ms: u64,
     /// Of a partition: after so many records comes an offset that holds none; 0: never.
     pub(super) gap_after: usize,
+    /// Tells its records from those of another file, or partition, of the same name.
+    pub(super) mark: &'static str,
+}
+
+/// What must have come of a file.
+#[derive(Debug, Clone)]
+pub(super) struct Expected {
+    pub(super) file: SourceFile,
+    /// Of each record, whether it must be a row or a dead letter; else it must be neither.
+    pub(super) taken: Vec<bool>,
+}
+
+impl Expected {
+    pub(super) fn all(file: &SourceFile) -> Self {
+        Self { file: file.clone(), taken: vec![true; file.records.len()] }
+    }
 }
 
 /// The declaration that ingest goes by, and the mended one that replays do.
@@ -67,7 +83,14 @@ impl SourceFile {
         };
         let records = (0..count).map(|_| sort(dice)).collect();
         // Names need not sort as the files come.
-        Self { name: format!("{:02}-{number}.json", dice.below(100)), records, comes_ms, gap_after: 0 }
+        Self { name: format!("{:02}-{number}.json", dice.below(100)), records, comes_ms, gap_after: 0, mark: "" }
+    }
+
+    /// The partition in its place once the topic was made anew.
+    pub(super) fn roll_anew(&self, dice: &mut Dice, comes_ms: u64) -> Self {
+        let later_ms = dice.of_any_size(0, 0, 14);
+        let fresh = Self::roll(dice, 0, 12, comes_ms + later_ms);
+        Self { name: self.name.clone(), gap_after: dice.one_of(&[0, 0, 1, 3]), mark: "+", ..fresh }
     }
 
     /// Where record `i` stands: its number in a file, its offset in a partition.
@@ -75,10 +98,20 @@ impl SourceFile {
         i + i.checked_div(self.gap_after).unwrap_or(0)
     }
 
+    /// What no other record has.
+    pub(super) fn lead(&self, i: usize) -> String {
+        format!("{}{}-{i}", self.name, self.mark)
+    }
+
+    /// The dead letter's bytes that record `i` becomes, if it becomes one.
+    pub(super) fn raw(&self, i: usize) -> String {
+        self.line(i).bytes().map(|b| format!("{b:02x}")).collect()
+    }
+
     /// Record `i` as it is written.
     pub(super) fn line(&self, i: usize) -> String {
         let (org, day) = (ORGS[i % 3], 1 + i % 2);
-        let lead = format!("{}-{i}", self.name);
+        let lead = self.lead(i);
         match self.records[i] {
             Sort::Fits => format!(r#"{{"org":"{org}","at":"2026-01-0{day}T23:59:59.5Z","n":{i},"lead":"{lead}"}}"#),
             Sort::Rescued => {
@@ -96,7 +129,7 @@ impl SourceFile {
             ("org".to_owned(), org.to_owned()),
             ("at".to_owned(), format!("2026-01-0{day}T23:59:59.500000Z")),
             ("event_date".to_owned(), format!("2026-01-0{day}")),
-            ("lead".to_owned(), format!("{}-{i}", self.name)),
+            ("lead".to_owned(), self.lead(i)),
             ("_source".to_owned(), self.name.clone()),
             ("_offset".to_owned(), self.offset(i).to_string()),
         ]);
@@ -127,45 +160,73 @@ impl SourceFile {
     }
 }
 
-/// Every record of `files` is exactly one row with the values its line says, or exactly one dead letter with the whole line.
-/// `replayed`: what the mended declaration takes must have become rows.
-pub(super) fn check(files: &[SourceFile], landed: &Landed, replayed: bool) -> Result<(), Fault> {
-    let mut rows: BTreeMap<(String, String), &Row> = BTreeMap::new();
-    for row in &landed.rows {
-        rows.insert((row["_source"].clone(), row["_offset"].clone()), row);
+/// The rows and dead letters of a world, by source, place, and what tells records of one place apart.
+pub(super) struct ByPlace<'a> {
+    rows: BTreeMap<(&'a str, String, &'a str), &'a Row>,
+    letters: BTreeMap<(&'a str, String, &'a str), &'a Row>,
+}
+
+impl<'a> ByPlace<'a> {
+    pub(super) fn of(landed: &'a Landed) -> Self {
+        let by = |rows: &'a [Row], source: &str, place: &str, apart: &str| {
+            let of = |row: &'a Row, name: &str| row.get(name).map_or("", String::as_str);
+            rows.iter().map(|row| ((of(row, source), of(row, place).to_owned(), of(row, apart)), row)).collect()
+        };
+        Self {
+            rows: by(&landed.rows, "_source", "_offset", "lead"),
+            letters: by(&landed.dead_letters, "source", "position", "raw"),
+        }
     }
-    let mut letters: BTreeMap<(String, String), &Row> = BTreeMap::new();
-    for letter in &landed.dead_letters {
-        letters.insert((letter["source"].clone(), letter["position"].clone()), letter);
+
+    /// Takes out the row and the dead letter of record `i`.
+    fn take(&mut self, file: &'a SourceFile, i: usize, lead: &'a str, raw: &'a str) -> (Option<&'a Row>, Option<&'a Row>) {
+        let place = file.offset(i).to_string();
+        (self.rows.remove(&(&file.name, place.clone(), lead)), self.letters.remove(&(&file.name, place, raw)))
     }
-    for file in files {
-        for (i, sort) in file.records.iter().enumerate() {
-            let at = (file.name.clone(), file.offset(i).to_string());
+
+    /// Of each record, whether it is a row or a dead letter.
+    pub(super) fn taken(&self, file: &SourceFile) -> Vec<bool> {
+        let is = |i: usize| {
+            let (place, lead, raw) = (file.offset(i).to_string(), file.lead(i), file.raw(i));
+            let of: &str = &file.name;
+            self.rows.keys().any(|(source, at, apart)| *source == of && *at == place && *apart == lead)
+                || self.letters.keys().any(|(source, at, apart)| *source == of && *at == place && *apart == raw)
+        };
+        (0..file.records.len()).map(is).collect()
+    }
+}
+
+/// Every record that must have been taken is exactly one row with the values its line says, or exactly one dead letter with the
+/// whole line, and nothing else is there. `replayed`: what the mended declaration takes must have become rows.
+pub(super) fn check(files: &[Expected], landed: &Landed, replayed: bool) -> Result<(), Fault> {
+    let apart: Vec<Vec<(String, String)>> =
+        files.iter().map(|f| (0..f.taken.len()).map(|i| (f.file.lead(i), f.file.raw(i))).collect()).collect();
+    let mut there = ByPlace::of(landed);
+    for (Expected { file, taken }, apart) in files.iter().zip(&apart) {
+        for (i, (sort, taken)) in file.records.iter().zip(taken).enumerate() {
             let is_letter = *sort == Sort::Hopeless || (*sort == Sort::Refused && !replayed);
-            match (is_letter, rows.remove(&at), letters.remove(&at)) {
-                (false, Some(row), None) if *row == file.row(i) => {}
-                (true, None, Some(letter)) => {
-                    let raw: String = file.line(i).bytes().map(|b| format!("{b:02x}")).collect();
-                    if letter.get("raw") != Some(&raw) {
-                        return Err(format!("the dead letter of record {i} of {} is not its line: {letter:?}", file.name));
-                    }
+            let at = || format!("record {i} of {}{}", file.name, file.mark);
+            match (taken, is_letter, there.take(file, i, &apart[i].0, &apart[i].1)) {
+                (true, false, (Some(row), None)) if *row == file.row(i) => {}
+                (true, true, (None, Some(_))) | (false, _, (None, None)) => {}
+                (true, false, (Some(row), None)) => {
+                    return Err(format!("{} should be {:?}, it is {row:?}", at(), file.row(i)));
                 }
-                (false, Some(row), None) => {
-                    return Err(format!("record {i} of {} should be {:?}, it is {row:?}", file.name, file.row(i)));
+                (true, _, (None, None)) => {
+                    return Err(format!("no_lost_row: {} is neither row nor dead letter", at()));
                 }
-                (_, None, None) => {
-                    return Err(format!("no_lost_row: record {i} of {} is neither row nor dead letter", file.name));
-                }
-                (_, row, letter) => {
+                (taken, _, (row, letter)) => {
                     let (row, letter) = (row.is_some(), letter.is_some());
-                    return Err(format!("record {i} of {} ({sort:?}): is a row {row}, a dead letter {letter}", file.name));
+                    let must = if *taken { "must be taken" } else { "counts as lost" };
+                    return Err(format!("{} ({sort:?}) {must}: is a row {row}, a dead letter {letter}", at()));
                 }
             }
         }
     }
-    let left: BTreeSet<_> = rows.into_keys().chain(letters.into_keys()).collect();
+    let mut left: Vec<_> = there.rows.into_keys().chain(there.letters.into_keys()).collect();
+    left.sort();
     match left.first() {
-        Some((file, i)) => Err(format!("record {i} of {file} landed and was never there")),
+        Some((file, i, apart)) => Err(format!("record {i} of {file} ({apart}) landed and was never there, or is not as it was")),
         None => Ok(()),
     }
 }

@@ -5,19 +5,24 @@
 //! exactly one row or one dead letter. A world that fails is made smaller, and told.
 
 mod actors;
+mod anew;
 mod bucket;
 mod cluster;
+mod come;
 mod dice;
 mod fate;
 mod hunt;
 mod input;
 mod machine;
 mod plan;
+mod readers;
+mod rest;
 mod run;
 mod scratch;
 mod store;
 #[cfg(test)]
 mod tests;
+mod topic;
 mod world;
 
 pub use hunt::{Hunted, Simulated, explain, hunt, simulate};

@@ -3,10 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use alluvium_core::ReadKind;
+
 use super::cluster::TOPIC;
 use super::dice::Dice;
 use super::fate::Weather;
 use super::input::SourceFile;
+use super::readers::Reading;
+use super::topic::TopicPlan;
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +28,10 @@ pub(super) enum Role {
     Replay,
     /// Removes unreferenced files, by the four steps.
     Vacuum,
+    /// Reads changes under a name.
+    Reads(Reading),
+    /// Deletes the namespace, which the next to take something in makes again.
+    Deletes,
     /// Another program: writes checkpoints and cleans up logs below them.
     Cleanup,
 }
@@ -36,18 +44,10 @@ pub(super) struct ProcessPlan {
     /// How often it may begin.
     pub(super) lives: u32,
     pub(super) skew_micros: i64,
-}
-
-/// A topic and its cluster.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TopicPlan {
-    pub(super) shards: u64,
-    /// A reader gives a record again after so many others; 0: never.
-    pub(super) repeat_after: usize,
-    /// From when on nobody answers, and for how long, in milliseconds.
-    pub(super) away: Option<(u64, u64)>,
-    /// Between two records of a partition.
-    pub(super) pace_ms: u64,
+    /// Begins once the namespace was deleted.
+    pub(super) next_life: bool,
+    /// Goes on behind what the topic has lost.
+    pub(super) accepts_loss: bool,
 }
 
 /// A world before it begins.
@@ -56,6 +56,8 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) weather: Weather,
     pub(super) files: Vec<SourceFile>,
+    /// The partitions of the topic made anew.
+    pub(super) anew: Vec<SourceFile>,
     pub(super) processes: Vec<ProcessPlan>,
     pub(super) max_rows: u64,
     /// What becomes of taken files.
@@ -78,7 +80,7 @@ pub(super) struct Without {
 impl Plan {
     pub(super) fn of(seed: u64) -> Self {
         let mut dice = Dice::of(seed, &"plan");
-        let weather = Weather::of(&mut dice);
+        let mut weather = Weather::of(&mut dice);
         // Now and then a world of many small batches, in which records are folded and checkpoints come due.
         let long = dice.thousandths(15);
         let files = if long { dice.between(20, 30) } else { dice.between(1, 5) };
@@ -106,11 +108,14 @@ impl Plan {
                 }
             }
         }
-        let topic = (!long && dice.thousandths(350)).then(|| TopicPlan {
+        let mut topic = (!long && dice.thousandths(350)).then(|| TopicPlan {
             shards: dice.between(1, 4),
             repeat_after: dice.one_of(&[0, 0, 1, 3]),
             away: dice.thousandths(250).then(|| (dice.between(0, 10_000), dice.between(100, 50_000))),
             pace_ms: dice.one_of(&[0, 10, 500]),
+            expiries: Vec::new(),
+            anew: None,
+            tells_ids: true,
         });
         let mut files: Vec<SourceFile> = files;
         if topic.is_some() {
@@ -119,10 +124,45 @@ impl Plan {
                 file.gap_after = dice.one_of(&[0, 0, 1, 3]);
             }
         }
+        let mut anew = Vec::new();
+        if let Some(topic) = &mut topic {
+            topic.roll_losses(seed, &files);
+            let mut dice = Dice::of(seed, &"anew");
+            if let Some(at) = topic.anew {
+                anew = files.iter().map(|file| file.roll_anew(&mut dice, at.at_ms + at.missing_ms)).collect();
+            }
+            if topic.loses() {
+                processes.iter_mut().for_each(|process| process.accepts_loss = dice.thousandths(300));
+            }
+        }
+        let mut dice_of_readers = Dice::of(seed, &"readers");
+        if dice_of_readers.thousandths(300) {
+            for _ in 0..dice_of_readers.between(1, 3) {
+                let consumer = dice_of_readers.one_of(&["reports", "reports", "audit"]);
+                let kind = dice_of_readers.one_of(&[ReadKind::Rows, ReadKind::Partitions]);
+                processes.push(ProcessPlan::roll(&mut dice_of_readers, Role::Reads(Reading { consumer, kind })));
+            }
+        }
+        let mut after = None;
+        let mut dice_of_ends = Dice::of(seed, &"ends");
+        let loses = topic.as_ref().is_some_and(TopicPlan::loses);
+        if !loses && dice_of_ends.thousandths(150) {
+            // What the former life of the namespace took away is not there for the next.
+            after = Some("keep");
+            // No program can fence a put that a store carries out long after it failed.
+            weather = weather.prompt();
+            // In the former life one process takes in: a second one that finishes a batch of the first is known to nobody who deletes.
+            processes.truncate(1);
+            for _ in 0..dice_of_ends.between(1, 2) {
+                let role = dice_of_ends.one_of(&[Role::UntilIdle, Role::UntilIdle, Role::Once]);
+                processes.push(ProcessPlan { next_life: true, ..ProcessPlan::roll(&mut dice_of_ends, role) });
+            }
+            processes.push(ProcessPlan::roll(&mut dice_of_ends, Role::Deletes));
+        }
         let max_rows = if long { 1 } else { dice.between(1, 8) };
-        let after = dice.one_of(&["keep", "keep", "delete", "move:./taken"]);
+        let after = after.unwrap_or_else(|| dice.one_of(&["keep", "keep", "delete", "move:./taken"]));
         let shared_leases = dice.thousandths(400);
-        Self { seed, weather, files, processes, max_rows, after, topic, shared_leases }
+        Self { seed, weather, files, anew, processes, max_rows, after, topic, shared_leases }
     }
 
     /// The source, as the project file says it.
@@ -135,10 +175,31 @@ impl Plan {
 
     /// When the last record has come, and the cluster answers again, in milliseconds.
     pub(super) fn all_there_ms(&self) -> u64 {
-        let pace_ms = self.topic.map_or(0, |t| t.pace_ms);
-        let last = self.files.iter().map(|f| f.comes_ms + pace_ms * f.records.len() as u64).max().unwrap_or(0);
-        let back = self.topic.and_then(|t| t.away).map_or(0, |(from, away)| from + away);
-        last.max(back) + 1
+        let pace_ms = self.topic.as_ref().map_or(0, |t| t.pace_ms);
+        let last = self.files.iter().chain(&self.anew).map(|f| f.comes_ms + pace_ms * f.records.len() as u64).max().unwrap_or(0);
+        let back = self.topic.as_ref().and_then(|t| t.away).map_or(0, |(from, away)| from + away);
+        let losses = self.topic.iter().flat_map(|t| t.expiries.iter().map(|e| e.at_ms));
+        last.max(back).max(losses.max().unwrap_or(0)).max(self.anew_ms().unwrap_or(0)) + 1
+    }
+
+    /// When the topic made anew is there.
+    fn anew_ms(&self) -> Option<u64> {
+        self.topic.as_ref()?.anew.map(|a| a.at_ms + a.missing_ms)
+    }
+
+    /// Who reads what under a name, each once.
+    pub(super) fn readings(&self) -> BTreeSet<Reading> {
+        self.processes.iter().filter_map(|p| if let Role::Reads(reading) = p.role { Some(reading) } else { None }).collect()
+    }
+
+    /// Whether the namespace may be deleted.
+    pub(super) fn deletes(&self) -> bool {
+        self.processes.iter().any(|p| p.role == Role::Deletes)
+    }
+
+    /// Whether somebody cleans up logs without asking who reads them.
+    pub(super) fn cleans_up(&self) -> bool {
+        self.processes.iter().any(|p| p.role == Role::Cleanup)
     }
 
     pub(super) fn replays(&self, without: &Without) -> bool {
@@ -154,6 +215,8 @@ impl ProcessPlan {
             starts_ms: dice.of_any_size(0, 0, 14).min(latest),
             lives: u32::try_from(dice.between(1, 4)).unwrap_or(1),
             skew_micros: dice.between(0, 20_000_000).cast_signed() - 10_000_000,
+            next_life: false,
+            accepts_loss: false,
         }
     }
 }

@@ -1,36 +1,35 @@
 //! A world from its beginning to its verdict.
 
 use std::path::Path as FsPath;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use alluvium_core::{Error, Kind, Project, Resolver};
-use alluvium_engine::{Engine, EngineSettings, Mode, RunSummary, Silent, Stop};
-use alluvium_lake::Store;
-use object_store::memory::InMemory;
-use object_store::{ObjectStore, ObjectStoreExt};
+use alluvium_engine::{Engine, EngineSettings, IngestOptions, Mode, RunSummary, Silent, Stop};
+use alluvium_lake::{Machine, Store};
 use tokio::runtime::Builder;
+use tokio::task::LocalSet;
 
 use super::actors;
-use super::cluster::{SimBroker, TOPIC};
+use super::cluster::SimBroker;
 use super::dice::{Dice, hash};
-use super::input::{self, SourceFile, declaration};
+use super::input::declaration;
 use super::machine::SimMachine;
-use super::plan::{Plan, ProcessPlan, Role, TopicPlan, Without};
+use super::plan::{Plan, ProcessPlan, Role, Without};
+use super::readers::Deliveries;
 use super::store::SimStore;
+use super::topic::{Expired, Standing, TopicPlan, check_told, told_losses};
 use super::world::{Hit, World};
 use crate::aside::OwnLeases;
-use crate::check::DatasetCheck;
 use crate::kafka::MemoryCluster;
-use crate::table::TableReader;
 
-/// When all that was late has landed.
-const AFTERMATH: Duration = Duration::from_secs(100);
 /// A process that failed, or died, begins again within this time.
 const MAX_RESTART_MS: u64 = 20_000;
-/// Replays that may follow on each other before nothing must be left.
-const MAX_REPLAYS: u32 = 5;
+
+/// A process of the next life looks so often, this long apart, whether the former one has ended.
+const MAX_WAITS: u32 = 300;
+const WAIT: Duration = Duration::from_millis(300);
 
 /// How a world came out.
 #[derive(Debug, Clone)]
@@ -63,9 +62,14 @@ pub(super) fn run(
         without: without.clone(),
         directory: directory.into(),
         cluster: MemoryCluster::default(),
+        expired: Arc::default(),
+        deliveries: Deliveries::default(),
+        deleted: Arc::default(),
     };
-    let violation = runtime.block_on(async {
-        let whole = tokio::spawn(async move { stage.whole().await });
+    // Not all futures of the engine are known to be fit for several threads; here is one.
+    let tasks = LocalSet::new();
+    let violation = tasks.block_on(&runtime, async {
+        let whole = tokio::task::spawn_local(async move { stage.whole().await });
         tokio::select! {
             biased;
             end = whole => end.unwrap_or_else(|panicked| Some(format!("a panic: {panicked}"))),
@@ -74,6 +78,7 @@ pub(super) fn run(
     });
     let simulated = Duration::from_nanos(world.now());
     let (hits, story) = world.finish();
+    drop(tasks);
     runtime.shutdown_background();
     let inner = world.inner();
     let state: Vec<(String, &[u8])> =
@@ -82,26 +87,31 @@ pub(super) fn run(
     Ok(Verdict { violation, hits, told: story.told.unwrap_or_default(), digest, operations: story.operations, simulated })
 }
 
+/// A world and all that is in it; clones are the same.
 #[derive(Clone)]
-struct Stage {
-    world: World,
-    plan: Arc<Plan>,
-    without: Without,
-    directory: Arc<FsPath>,
-    cluster: MemoryCluster,
+pub(super) struct Stage {
+    pub(super) world: World,
+    pub(super) plan: Arc<Plan>,
+    pub(super) without: Without,
+    pub(super) directory: Arc<FsPath>,
+    pub(super) cluster: MemoryCluster,
+    expired: Arc<Mutex<Vec<Expired>>>,
+    pub(super) deliveries: Deliveries,
+    /// The namespace was deleted.
+    deleted: Arc<AtomicBool>,
 }
 
 impl Stage {
     /// All of it; what did not hold.
     async fn whole(&self) -> Option<String> {
-        match self.plan.topic {
+        match &self.plan.topic {
             None => self.files_come(),
             Some(topic) => self.records_come(topic),
         }
         let processes: Vec<_> = (0..self.plan.processes.len()).filter(|i| !self.without.processes.contains(i)).collect();
         let lives = processes.into_iter().map(|process| {
             let stage = self.clone();
-            tokio::spawn(async move { stage.lives(process).await })
+            tokio::task::spawn_local(async move { stage.lives(process).await })
         });
         let ends = futures::future::join_all(lives.collect::<Vec<_>>()).await;
         for end in ends {
@@ -116,43 +126,9 @@ impl Stage {
         self.settled().await.err()
     }
 
-    fn files_come(&self) {
-        for (number, file) in self.files() {
-            let (file, directory) = (file.clone(), self.directory.clone());
-            self.world.later(Duration::from_millis(file.comes_ms), hash(&("file", number)), move |_| {
-                let _a_file_that_did_not_come_is_missed_later = file.write(&directory);
-            });
-        }
-    }
-
-    fn records_come(&self, topic: TopicPlan) {
-        self.cluster.create(TOPIC, self.plan.files.len(), Some("the topic"));
-        self.cluster.repeat_after(topic.repeat_after);
-        for (partition, file) in self.files() {
-            for i in 0..file.records.len() {
-                let (cluster, line, gap_after) = (self.cluster.clone(), file.line(i), file.gap_after);
-                let at = Duration::from_millis(file.comes_ms + topic.pace_ms * i as u64);
-                // Records of one partition keep their order whatever comes at the same moment.
-                let turn = ((partition as u64) << 32) + i as u64;
-                self.world.later(at, turn, move |_| {
-                    cluster.send(TOPIC, partition, Some(&line));
-                    if gap_after > 0 && (i + 1) % gap_after == 0 {
-                        cluster.gap(TOPIC, partition, 1);
-                    }
-                });
-            }
-        }
-        if let Some((from, away)) = topic.away {
-            for (at, gone) in [(from, true), (from + away, false)] {
-                let cluster = self.cluster.clone();
-                self.world.later(Duration::from_millis(at), hash(&("away", at)), move |_| cluster.set_away(gone));
-            }
-        }
-    }
-
-    /// The files, or partitions, of the world that were not left out.
-    fn files(&self) -> impl Iterator<Item = (usize, &SourceFile)> {
-        self.plan.files.iter().enumerate().filter(|(i, _)| !self.without.files.contains(i))
+    /// What has gone from the topic so far.
+    pub(super) fn expired(&self) -> MutexGuard<'_, Vec<Expired>> {
+        self.expired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A process, from life to life.
@@ -161,11 +137,20 @@ impl Stage {
         let turn = |life: u32| hash(&("life", self.plan.seed, process, life));
         let mut dice = Dice::of(self.plan.seed, &("lives", process));
         self.world.wait(None, Duration::from_millis(plan.starts_ms), turn(0)).await;
+        for _ in 0..MAX_WAITS {
+            if !plan.next_life || self.deleted.load(Ordering::SeqCst) {
+                break;
+            }
+            self.world.wait(None, WAIT, turn(0)).await;
+        }
         for life in 0..plan.lives {
+            if plan.next_life && !self.deleted.load(Ordering::SeqCst) {
+                return Ok(());
+            }
             let (number, died) = self.world.begin_life(process, life + 1 < plan.lives);
             let stage = self.clone();
             let role = plan.role;
-            let mut living = tokio::spawn(async move { stage.life(process, number, role).await });
+            let mut living = tokio::task::spawn_local(async move { stage.life(process, number, role).await });
             self.world.tell(|| format!("p{process} begins as {role:?}"), hash(&(process, life)));
             let end = tokio::select! {
                 biased;
@@ -181,8 +166,7 @@ impl Stage {
                 Some(errors) => {
                     for error in &errors {
                         self.world.tell(|| format!("p{process} fails: {}", error.chain_text()), hash(&error.kind().exit_code()));
-                        let cluster_failed = self.plan.topic.is_some_and(|t| t.away.is_some());
-                        check_error(process, error, faults, cluster_failed)?;
+                        self.check_error(process, error, faults)?;
                     }
                     if errors.is_empty() {
                         return Ok(());
@@ -192,6 +176,31 @@ impl Stage {
             self.world.wait(None, Duration::from_millis(dice.between(1, MAX_RESTART_MS)), turn(life + 1)).await;
         }
         Ok(())
+    }
+
+    /// A process may find that it is old, or that the topic has lost what it wants. It may find the store failing, if the store did fail.
+    fn check_error(&self, process: usize, error: &Error, faults: u32) -> Result<(), String> {
+        let topic = self.plan.topic.as_ref();
+        if let Some(topic) = topic.filter(|t| t.loses())
+            && self.is_of_losses(topic, error).map_err(|e| format!("p{process}: {e}"))?
+        {
+            let accepts = told_losses(error).is_some() && self.plan.processes[process].accepts_loss;
+            return if accepts { Err(format!("p{process} does not accept a loss: {}", error.chain_text())) } else { Ok(()) };
+        }
+        let cluster_failed = topic.is_some_and(|t| t.away.is_some());
+        match error.kind() {
+            Kind::Fenced => Ok(()),
+            Kind::Unavailable if faults > 0 || cluster_failed => Ok(()),
+            // Who finds that what it works on is gone may say so in its own way.
+            Kind::Conflict | Kind::NotFound | Kind::Corrupt | Kind::Unavailable if self.plan.deletes() => Ok(()),
+            kind => Err(format!("p{process} failed as {kind:?} after {faults} faults: {}", error.chain_text())),
+        }
+    }
+
+    /// Whether an error comes of what befell the topic; what of it is not so.
+    pub(super) fn is_of_losses(&self, topic: &TopicPlan, error: &Error) -> Result<bool, String> {
+        let standing = Standing::of(&self.world.inner().bucket);
+        check_told(error, topic, &standing, &self.expired(), self.plan.weather.lists_late())
     }
 
     /// One life; what it failed with.
@@ -207,7 +216,7 @@ impl Stage {
                     self.world.later(left, hash(&("stop", process)), move |_| stop.ask());
                 }
                 let engine = self.engine(store, machine, stop, role == Role::Replay);
-                errors(ingest(&engine, role).await)
+                errors(ingest(&engine, role, self.plan.processes[process].accepts_loss).await)
             }
             Role::Vacuum => {
                 for _ in 0..dice.between(1, 4) {
@@ -216,6 +225,28 @@ impl Stage {
                         return vec![error];
                     }
                     store.machine().sleep(Duration::from_millis(dice.between(10, 8_000))).await;
+                }
+                Vec::new()
+            }
+            Role::Reads(reading) => {
+                let engine = self.engine(store, machine.clone(), Stop::default(), false);
+                let cleans_up = self.plan.cleans_up();
+                let read = self.deliveries.reads(&engine, machine.as_ref(), reading, &mut dice, cleans_up).await;
+                read.err().into_iter().collect()
+            }
+            Role::Deletes => {
+                let engine = self.engine(store, machine.clone(), Stop::default(), false);
+                for _ in 0..dice.between(1, 20) {
+                    match engine.delete_namespace().await {
+                        Ok(_) => {
+                            self.deleted.store(true, Ordering::SeqCst);
+                            return Vec::new();
+                        }
+                        // Somebody is at work there, or nobody was yet.
+                        Err(e) if matches!(e.kind(), Kind::Conflict | Kind::NotFound) => {}
+                        Err(e) => return vec![e],
+                    }
+                    machine.sleep(Duration::from_millis(dice.of_any_size(1, 4, 11))).await;
                 }
                 Vec::new()
             }
@@ -230,13 +261,13 @@ impl Stage {
         }
     }
 
-    fn store(&self, process: usize, life: u32, faults: bool) -> (Store, Arc<SimMachine>) {
+    pub(super) fn store(&self, process: usize, life: u32, faults: bool) -> (Store, Arc<SimMachine>) {
         let skew = self.plan.processes.get(process).map_or(0, |p: &ProcessPlan| p.skew_micros);
         let machine = Arc::new(SimMachine::new(&self.world, process, life, skew));
         (Store::over(Arc::new(SimStore::new(&self.world, process, life, faults))).on(machine.clone()), machine)
     }
 
-    fn engine(&self, store: Store, clock: Arc<SimMachine>, stop: Stop, mended: bool) -> Engine {
+    pub(super) fn engine(&self, store: Store, clock: Arc<SimMachine>, stop: Stop, mended: bool) -> Engine {
         let text = declaration(&self.plan.source(), self.plan.max_rows, mended);
         let project = Project::parse(&text, &|_| None).unwrap_or_else(|e| panic!("{}", e.render("alluvium.yaml")));
         let store = if self.plan.shared_leases { store } else { store.layered(|inner| Arc::new(OwnLeases::new(inner))) };
@@ -252,110 +283,26 @@ impl Stage {
             broker: Arc::new(SimBroker::new(&self.cluster, &self.world)),
         })
     }
-
-    /// After all processes have ended: what is left is taken in without faults, then everything must hold, and go on holding
-    /// when what was late has landed.
-    async fn settled(&self) -> Result<(), String> {
-        let replays = self.plan.replays(&self.without);
-        self.settle(replays).await?;
-        self.check(replays).await?;
-        self.world.wait(None, AFTERMATH, 0).await;
-        if self.plan.topic.is_some() {
-            // What was taken in may expire; offsets without a record behind it are not known to have been passed.
-            for (partition, file) in self.files() {
-                let end = file.records.len().checked_sub(1).map_or(0, |last| file.offset(last) + 1);
-                self.cluster.expire(TOPIC, partition, i64::try_from(end).unwrap_or(0));
-            }
-        }
-        if self.settle(replays).await? > 0 {
-            return Err("something was left to do after everything was done".to_owned());
-        }
-        self.check(replays).await
-    }
-
-    /// Takes in what is left; how many batches that took.
-    async fn settle(&self, replays: bool) -> Result<u64, String> {
-        let mut batches = 0;
-        let mut roles = vec![Role::UntilIdle];
-        if replays {
-            roles.push(Role::Replay);
-        }
-        for role in roles {
-            for round in 0.. {
-                let process = self.plan.processes.len();
-                let (life, _never_dies) = self.world.begin_life(process, false);
-                let (store, machine) = self.store(process, life, false);
-                let engine = self.engine(store, machine, Stop::default(), role == Role::Replay);
-                let summary = ingest(&engine, role).await.map_err(|e| format!("settling: {}", e.chain_text()))?;
-                self.world.end_life(process);
-                if let Some((_, error)) = summary.failed.first() {
-                    return Err(format!("settling: {}", error.chain_text()));
-                }
-                batches += summary.batches;
-                if summary.batches == 0 {
-                    break;
-                }
-                if round > MAX_REPLAYS {
-                    return Err(format!("settling: {role:?} never comes to an end"));
-                }
-            }
-        }
-        Ok(batches)
-    }
-
-    async fn check(&self, replays: bool) -> Result<(), String> {
-        let whole = Arc::new(InMemory::new());
-        let objects: Vec<_> = {
-            let inner = self.world.inner();
-            let there = inner.bucket.list(None, inner.now).map(|(path, o)| (path.clone(), o.bytes.clone()));
-            there.chain(inner.cleaned.iter().map(|(path, bytes)| (path.clone(), bytes.clone()))).collect()
-        };
-        for (path, bytes) in objects {
-            whole.put(&path, bytes.into()).await.map_err(|e| e.to_string())?;
-        }
-        let whole: Arc<dyn ObjectStore> = whole;
-        let files: Vec<_> = self.files().map(|(_, file)| file.clone()).collect();
-        let landed = DatasetCheck::new(&whole, "default", "edit", "org").landed().await?;
-        input::check(&files, &landed, replays)?;
-        for table in actors::TABLES {
-            let log = TableReader::new(&whole, &format!("default/{table}")).log().await?;
-            let mut newest = std::collections::BTreeMap::new();
-            for (version, (app, number)) in log.iter().enumerate().flat_map(|(v, e)| e.txns.iter().map(move |t| (v, t))) {
-                if let Some(before) = newest.insert(app.clone(), *number).filter(|before| before >= number) {
-                    return Err(format!("fenced: version {version} of {table} carries {number} of {app}, after {before}"));
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 fn resolver() -> Resolver {
     Resolver::new(alluvium_core::Namespace::default())
 }
 
-async fn ingest(engine: &Engine, role: Role) -> alluvium_core::Result<RunSummary> {
+pub(super) async fn ingest(engine: &Engine, role: Role, accept_loss: bool) -> alluvium_core::Result<RunSummary> {
     let datasets = engine.datasets(&[])?;
-    match role {
-        Role::Replay => engine.replay_dead_letters(&datasets).await,
-        Role::Once => engine.ingest(&datasets, Mode::Once).await,
-        Role::Follow { .. } => engine.ingest(&datasets, Mode::Follow).await,
-        Role::UntilIdle | Role::Vacuum | Role::Cleanup => engine.ingest(&datasets, Mode::UntilIdle).await,
-    }
+    let mode = match role {
+        Role::Replay => return engine.replay_dead_letters(&datasets).await,
+        Role::Once => Mode::Once,
+        Role::Follow { .. } => Mode::Follow,
+        Role::UntilIdle | Role::Vacuum | Role::Cleanup | Role::Reads(_) | Role::Deletes => Mode::UntilIdle,
+    };
+    engine.ingest(&datasets, IngestOptions { mode, accept_loss }).await
 }
 
 fn errors(outcome: alluvium_core::Result<RunSummary>) -> Vec<Error> {
     match outcome {
         Ok(summary) => summary.failed.into_iter().map(|(_, error)| error).collect(),
         Err(error) => vec![error],
-    }
-}
-
-/// A process may find that it is old. It may find the store failing, if the store did fail.
-fn check_error(process: usize, error: &Error, faults: u32, cluster_failed: bool) -> Result<(), String> {
-    match error.kind() {
-        Kind::Fenced => Ok(()),
-        Kind::Unavailable if faults > 0 || cluster_failed => Ok(()),
-        kind => Err(format!("p{process} failed as {kind:?} after {faults} faults: {}", error.chain_text())),
     }
 }

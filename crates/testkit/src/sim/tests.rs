@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::input::{Sort, SourceFile, check};
+use super::input::{Expected, Sort, SourceFile, check};
 use super::*;
 use crate::check::Landed;
 
@@ -18,7 +18,7 @@ fn one_seed_is_one_history_and_one_end() {
 
 #[test]
 fn offsets_of_a_partition_with_gaps_leave_one_out_after_each_so_many() {
-    let partition = SourceFile { name: "t/0".to_owned(), records: vec![Sort::Fits; 6], comes_ms: 0, gap_after: 2 };
+    let partition = SourceFile { name: "t/0".to_owned(), records: vec![Sort::Fits; 6], comes_ms: 0, gap_after: 2, mark: "" };
     assert_eq!((0..6).map(|i| partition.offset(i)).collect::<Vec<_>>(), [0, 1, 3, 4, 6, 7]);
 }
 
@@ -43,8 +43,8 @@ fn landed_of(file: &SourceFile) -> Landed {
 
 #[test]
 fn a_row_that_is_lost_or_changed_or_was_never_there_is_told() {
-    let file = SourceFile { name: "a.json".to_owned(), records: vec![Sort::Fits; 3], comes_ms: 0, gap_after: 0 };
-    let files = [file.clone()];
+    let file = SourceFile { name: "a.json".to_owned(), records: vec![Sort::Fits; 3], comes_ms: 0, gap_after: 0, mark: "" };
+    let files = [Expected::all(&file)];
     let whole = landed_of(&file);
     assert_eq!(check(&files, &whole, false), Ok(()));
     let mut lost = whole.clone();
@@ -54,4 +54,9 @@ fn a_row_that_is_lost_or_changed_or_was_never_there_is_told() {
     changed.rows[1].insert("n".to_owned(), "7".to_owned());
     assert!(check(&files, &changed, false).unwrap_err().contains("should be"));
     assert!(check(&[], &whole, false).unwrap_err().contains("never there"));
+    let one_lost = Expected { file: file.clone(), taken: vec![true, false, true] };
+    assert!(check(std::slice::from_ref(&one_lost), &whole, false).unwrap_err().contains("counts as lost"));
+    let mut without = whole;
+    without.rows.remove(1);
+    assert_eq!(check(&[one_lost], &without, false), Ok(()));
 }

@@ -290,9 +290,7 @@ impl World {
 
     /// Adds to the world's story.
     pub(super) fn tell(&self, line: impl FnOnce() -> String, what: u64) {
-        let mut inner = self.inner();
-        let now = inner.now;
-        inner.story.add(now, line, what);
+        self.inner().tell(line, what);
     }
 
     /// The faults that happened, and the story, which ends here.
@@ -305,6 +303,12 @@ impl World {
 }
 
 impl Inner {
+    /// Adds to the world's story.
+    pub(super) fn tell(&mut self, line: impl FnOnce() -> String, what: u64) {
+        let now = self.now;
+        self.story.add(now, line, what);
+    }
+
     fn add(&mut self, at: Instant, turn: u64, pending: Pending) {
         self.registered += 1;
         self.events.insert((at, turn, self.registered), pending);

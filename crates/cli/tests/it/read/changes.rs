@@ -168,6 +168,29 @@ fn two_readers_that_read_to_the_same_place_are_told_apart() {
 }
 
 #[test]
+fn of_two_processes_that_go_on_with_one_token_one_advances_the_consumer() {
+    let tiny = Tiny::with_edits();
+    let first = tiny.changes(&["--rows", "--consumer", "copy", "--commit"]);
+    tiny.ingest("edit", "b.json", &edit(7, "a"));
+    let on = ["--rows", "--consumer", "copy", "--since", &first.next];
+    let [one, other, third] = [(), (), ()].map(|()| tiny.changes(&on));
+    assert_eq!([one.ids(), other.ids(), third.ids()], [vec![7], vec![7], vec![7]]);
+    assert_eq!(tiny.run(&["consumers", "commit", "copy", &one.next]).code, 0);
+    let why = tiny.refused(4, &["consumers", "commit", "copy", &other.next]);
+    assert!(why.contains("another reader"), "{why}");
+    // Nor by going on without the name, which the token carries.
+    let unnamed = tiny.changes(&["--rows", "--since", &third.next]);
+    tiny.refused(4, &["consumers", "commit", "copy", &unnamed.next]);
+    let commits = tiny.run(&["changes", "edit", "--rows", "--consumer", "copy", "--since", &first.next, "--commit"]);
+    assert_eq!(commits.code, 4, "{}", commits.stderr);
+    // The one that won goes on.
+    tiny.ingest("edit", "c.json", &edit(8, "a"));
+    let next = tiny.changes(&["--rows", "--consumer", "copy", "--since", &one.next, "--commit"]);
+    assert_eq!(next.ids(), [8]);
+    assert!(tiny.changes(&["--rows", "--consumer", "copy"]).rows.is_empty());
+}
+
+#[test]
 fn a_token_of_a_removed_consumer_is_none_of_a_new_one_with_its_name() {
     let tiny = Tiny::with_edits();
     let before = tiny.changes(&["--rows", "--consumer", "copy"]);

@@ -38,6 +38,13 @@ fn every_name_is_spelled_as_documented() {
         (names.lease("edit.optimize", 7).unwrap(), "dev/_alluvium/leases/edit.optimize/00000000000000000007.json"),
         (names.consumer_dir("reports", &DatasetName("edit".into())).unwrap(), "dev/_alluvium/consumers/reports/edit"),
         (names.floor_dir(&TableName::NOTIFICATIONS), "dev/_alluvium/floors/notifications"),
+        (
+            names.file_index(
+                &TableName::from(&DatasetName("edit".into())),
+                &IndexFile { chain: chain(), key, writer: "f00d".into() },
+            ),
+            "dev/_alluvium/indexes/edit/ingest-edit-0-00000000000000000012-0003-c0ffee-f00d.idx",
+        ),
         (app_id(&chain()), "alluvium/c0ffee/ingest/edit/0"),
         (names.topic("engagements").unwrap(), "dev.engagements"),
         (names.topic("orders.created").unwrap(), "dev.orders.created"),

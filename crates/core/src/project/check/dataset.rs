@@ -75,12 +75,32 @@ impl<'c, 'b> DatasetCheck<'c, 'b> {
             self.named("key", key, &KEY);
         }
         let fixed = [&raw.org.value, &raw.event_time.value];
-        let identities = self.identities(raw.identities, fixed);
+        let clears: Vec<(String, At<String>)> = clears(&raw.identities);
+        let mut identities = self.identities(raw.identities, fixed);
         let ids: Vec<&str> =
             identities.iter().map(|i| i.field.as_str()).chain(raw.key.as_ref().map(|k| k.value.as_str())).collect();
         for (entity, declared) in raw.normalize.iter().flat_map(|n| &n.value.0) {
             self.entity(&entity.value, declared, fixed, &ids, entities);
         }
+        if let Some(key) = raw.key.as_ref().filter(|key| identities.iter().any(|i| i.field == key.value)) {
+            self.problem(
+                key.place,
+                "key",
+                format!("{:?} is an identity too", key.value),
+                "requests change identities, and a key must stay; name another field, or leave out the key",
+            );
+        }
+        for (entity, declared) in raw.normalize.iter().flat_map(|n| &n.value.0) {
+            let id = &declared.id.value;
+            if fixed.contains(&id) || raw.key.as_ref().is_some_and(|key| key.value == *id) {
+                let message = format!("{id:?} is the organisation, the event time or the key, and cannot be an entity's id");
+                let key = join(&join("normalize", &entity.value), "id");
+                self.problem(declared.id.place, &key, message, "an entity's id is an identity too; requests may change it");
+            } else if !identities.iter().any(|i| i.field == *id) {
+                identities.push(Identity { field: id.clone(), on_erase: OnErase::Delete });
+            }
+        }
+        self.clears(&identities, raw.key.as_ref().map(|key| key.value.as_str()), &clears);
         Dataset {
             name: DatasetName(name),
             source: self.source(raw.source),
@@ -180,6 +200,17 @@ impl<'c, 'b> DatasetCheck<'c, 'b> {
             all.push(Identity { field: raw.field.value, on_erase });
         }
         all
+    }
+
+    /// What is cleared with an id may not be what requests find rows by: each id is cleared for itself, and a key stays.
+    fn clears(&mut self, identities: &[Identity], record_key: Option<&str>, clears: &[(String, At<String>)]) {
+        for (key, name) in clears {
+            if record_key == Some(name.value.as_str()) || identities.iter().any(|i| i.field == name.value) {
+                let message = format!("{:?} is an identity or the key", name.value);
+                let hint = "clear may name no identity and no key; erase each identity by itself, with subjects in one request";
+                self.problem(name.place, key, message, hint);
+            }
+        }
     }
 
     fn on_erase(&mut self, key: &str, raw: &RawIdentity, field: Option<&Field>, fixed: [&String; 2]) -> OnErase {
@@ -299,6 +330,18 @@ impl<'c, 'b> DatasetCheck<'c, 'b> {
         }
         value.value
     }
+}
+
+/// Every field that is cleared with an identity, and the key where it is named.
+fn clears(identities: &[At<Short<String, RawIdentity>>]) -> Vec<(String, At<String>)> {
+    let named = |(i, raw): (usize, &At<Short<String, RawIdentity>>)| match &raw.value {
+        Short::Long(RawIdentity { clear: Some(clear), on_erase: Some(RawOnErase::Clear), .. }) => {
+            let key = join(&format!("identities[{i}]"), "clear");
+            clear.value.iter().map(|name| (key.clone(), name.clone())).collect()
+        }
+        _ => Vec::new(),
+    };
+    identities.iter().enumerate().flat_map(named).collect()
 }
 
 /// Whether `text` is a partition transform of the grammar: `bucket(field, n)`, or `year`, `month`, `day` or `hour` of a field.

@@ -269,6 +269,25 @@ fn fields_that_are_named_must_exist_and_fit() {
     refused(
         &swap(
             "name: string",
+            "name: string\n      u: string\n      k: string\n    key: k\n    identities: [u, { field: name, on_erase: clear, clear: [name, u, k] }]",
+        ),
+        &[
+            (15, 61, "datasets.edit.identities[1].clear", "\"name\" is an identity or the key", "subjects in one request"),
+            (15, 67, "datasets.edit.identities[1].clear", "\"u\" is an identity or the key", "subjects in one request"),
+            (15, 70, "datasets.edit.identities[1].clear", "\"k\" is an identity or the key", "subjects in one request"),
+        ],
+    );
+    refused(&with("    key: name\n    identities: [name]"), &[(12, 10, "datasets.edit.key", "is an identity too", "must stay")]);
+    refused(
+        &with("    key: name\n    normalize: { c: { id: name, fields: [] }, d: { id: org_id, fields: [] } }"),
+        &[
+            (13, 27, "datasets.edit.normalize.c.id", "the event time or the key", "requests may change it"),
+            (13, 56, "datasets.edit.normalize.d.id", "the event time or the key", "requests may change it"),
+        ],
+    );
+    refused(
+        &swap(
+            "name: string",
             "name: string\n      f: float\n      l: array<long>\n    layout: { partition_by: [f, org_id, org_id, event_date], cluster_by: [l, event_date] }",
         ),
         &[
@@ -282,6 +301,7 @@ fn fields_that_are_named_must_exist_and_fit() {
         &with("    normalize: { c: { id: at, fields: [name, org_id] } }"),
         &[
             (12, 27, "datasets.edit.normalize.c.id", "has the type timestamp", "string or an integer"),
+            (12, 27, "datasets.edit.normalize.c.id", "the event time or the key", "requests may change it"),
             (12, 46, "datasets.edit.normalize.c.fields", "\"org_id\" cannot be normalised", "no id, key, organisation"),
         ],
     );

@@ -11,8 +11,10 @@
 
 mod compare;
 mod consumers;
+mod life;
 mod plan;
 mod recorded;
+mod rewritten;
 mod stream;
 mod tell;
 #[cfg(test)]
@@ -29,6 +31,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 pub use self::consumers::{ConsumerStatus, PositionStatus};
+use self::life::{Life, Who};
 use self::stream::{Source, Span, Told};
 use self::tell::{CommitTold, Telling};
 use crate::engine::{Engine, Stop};
@@ -39,6 +42,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const LOOKS_A_LIFE: u64 = 20;
 /// A wait that only a stop ends.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
+/// What seems to be no longer kept is looked for so often, this long apart, before a reader is told to start over: a store may list
+/// late.
+const MAX_LOOKS: u32 = 4;
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Files looked for at a time, before anything is read.
 const FILES_A_LOOK: usize = 4096;
 
@@ -58,7 +65,7 @@ pub struct ChangesRequest<'a> {
 /// A reader of a dataset's changes and where it stands.
 pub struct ChangesReader<'a> {
     engine: &'a Engine,
-    dataset: DatasetName,
+    who: Who,
     kind: ReadKind,
     table: TableName,
     log: DeltaLog,
@@ -79,6 +86,8 @@ struct Reader {
     record: u64,
     /// Whether somebody, this reader too, was given something under this name since it was at the beginning.
     begun: bool,
+    /// This reader began it, and has been given nothing yet.
+    fresh: bool,
     store: ConsumerStore,
 }
 
@@ -146,26 +155,31 @@ impl Engine {
             }
             None => None,
         };
-        let went_on = since.as_ref().and_then(|token| token.read_from);
         let (consumer, read_from, acknowledged, at) = match (request.consumer, &incarnation) {
             (Some(name), Some(incarnation)) => {
                 let store = ConsumerStore::new(&self.store, &self.resolver, incarnation);
                 let there = store.register(name, &dataset.name, self.clock.now_ms()).await?;
                 let reached = there.reached(request.kind);
-                // Who goes on with a token of this consumer is the reader that was given it, wherever the consumer went since.
-                let read_from = went_on
-                    .filter(|from| from.is_of(name))
-                    .unwrap_or_else(|| ReadFrom::new(name, there.number, self.fresh_reader()));
+                let read_from = there.read_from(request.kind, since.as_ref(), self.fresh_reader());
                 let (begun, at) = (reached.begun, reached.next);
                 let acknowledged = reached.acknowledged();
-                (Some(Reader { name: name.to_owned(), record: there.number, begun, store }), Some(read_from), acknowledged, at)
+                (
+                    Some(Reader { name: name.to_owned(), record: there.number, begun, fresh: false, store }),
+                    Some(read_from),
+                    acknowledged,
+                    at,
+                )
             }
-            _ => (None, went_on, None, NextVersion(0)),
+            // Nobody's reading may be given to the consumer whose token it goes on with.
+            _ => {
+                let goes_on = |token: Token| Some(token.read_from?.gone_on(token.next, self.fresh_reader()));
+                (None, since.and_then(goes_on), None, NextVersion(0))
+            }
         };
         let table = table_read(request.kind, dataset);
         Ok(ChangesReader {
             engine: self,
-            dataset: dataset.name.clone(),
+            who: Who { dataset: dataset.name.clone(), consumer: request.consumer.map(str::to_owned) },
             kind: request.kind,
             log: self.log(&table),
             table,
@@ -217,27 +231,54 @@ impl ChangesReader<'_> {
     /// [`Kind::NotFound`] if something of it is no longer kept, or the consumer was removed meanwhile, [`Kind::Unsupported`] for tables and commits that changes cannot be
     /// read of, [`Kind::Corrupt`] and [`Kind::Unavailable`] as for any read. Nothing was given then.
     pub async fn read(&mut self) -> Result<Changes> {
+        let mut looks = 1;
+        let read = loop {
+            match self.read_now().await {
+                // Or a cleanup came between what was found and what was read of it.
+                Err(e) if matches!(e.kind(), Kind::NotFound | Kind::Corrupt) && looks < MAX_LOOKS => {
+                    looks += 1;
+                    self.engine.store.machine().sleep(LOOK_AGAIN).await;
+                }
+                read => break read,
+            }
+        };
+        if let (Ok(_), Some(reader)) = (&read, &mut self.consumer) {
+            reader.fresh = false;
+        }
+        read
+    }
+
+    async fn read_now(&mut self) -> Result<Changes> {
         let standing = self.log.standing().await?;
         // After the listing: what was found is of this life, or of none.
         self.check_life().await?;
         let Some(standing) = standing else {
             if self.at.0 > 0 {
-                return Err(self.gone("the table is gone"));
+                return Err(self.who.gone("the table is gone"));
             }
             return self.nothing(&self.declared_schema(), self.at);
         };
         let table = TableMark::new(&standing.table_id);
         if !self.snapshot && self.at.0 > 0 && self.of_table.is_some_and(|t| t != table) {
-            return Err(self.gone("the table was removed and made anew"));
+            return Err(self.who.gone("the table was removed and made anew"));
         }
         self.of_table = Some(table);
         let next = NextVersion(standing.version + 1);
         if self.at > next {
-            return Err(self.gone("the table was set back to an older version"));
+            return Err(self.who.gone("the table was set back to an older version"));
         }
-        let telling = Telling::new(self.kind, &standing.schema, &self.dataset)?;
+        let telling = Telling::new(self.kind, &standing.schema, &self.who.dataset)?;
         let schema = telling.schema();
-        let source = Source::new(self.log.clone(), self.table.clone(), standing.clone(), telling, self.engine.memory_bytes);
+        let life = self.life();
+        let source = Source::new(
+            self.log.clone(),
+            self.engine.resolver.clone(),
+            self.table.clone(),
+            standing.clone(),
+            telling,
+            life.clone(),
+            self.engine.memory_bytes,
+        );
         let span = if self.snapshot {
             self.begin().await?;
             self.standing(standing.version).await?
@@ -249,8 +290,10 @@ impl ChangesReader<'_> {
         } else if self.at.0 == 0 && self.begin().await? {
             self.standing(standing.version).await?
         } else {
-            return Err(self.gone("versions that it has not read are no longer kept"));
+            return Err(self.who.gone("versions that it has not read are no longer kept"));
         };
+        // The entries that were looked at are of this life too; the rows and their token, see `Told`.
+        life.lasts().await?;
         Ok(Changes { schema, next: self.token(next), told: Some(Told::new(source, span)), stop: self.engine.stop.clone() })
     }
 
@@ -264,7 +307,16 @@ impl ChangesReader<'_> {
             self.incarnation = now;
             return Ok(());
         }
-        Err(self.gone("the namespace was deleted"))
+        Err(self.who.gone("the namespace was deleted"))
+    }
+
+    fn life(&self) -> Life {
+        Life {
+            store: self.engine.store.clone(),
+            resolver: self.engine.resolver.clone(),
+            incarnation: self.incarnation.clone(),
+            who: self.who.clone(),
+        }
     }
 
     /// Notes that the consumer is about to be given something. `false`: it may have been before, and knows rows that do not stand
@@ -272,12 +324,15 @@ impl ChangesReader<'_> {
     async fn begin(&mut self) -> Result<bool> {
         let Some(reader) = self.consumer.as_mut() else { return Ok(true) };
         if reader.begun {
-            return Ok(false);
+            return Ok(reader.fresh);
         }
-        let begun = reader.store.begin(&reader.name, &self.dataset, self.kind, self.engine.clock.now_ms()).await?;
+        let begun = reader.store.begin(&reader.name, &self.who.dataset, self.kind, self.engine.clock.now_ms()).await?;
         reader.begun = true;
         match begun {
-            Begun::Now => Ok(true),
+            Begun::Now => {
+                reader.fresh = true;
+                Ok(true)
+            }
             Begun::Before => Ok(false),
             Begun::Unknown => Err(no_consumer(&reader.name)),
         }
@@ -298,17 +353,19 @@ impl ChangesReader<'_> {
         let Some(reader) = &mut self.consumer else { return Ok(()) };
         let token = &changes.next;
         let now_ms = self.engine.clock.now_ms();
-        let there = reader.store.find(&reader.name, &self.dataset).await?;
-        if there.is_some_and(|c| c.number == reader.record && c.reached(self.kind).next == token.next) {
-            return Ok(());
+        if self.at == token.next {
+            let there = reader.store.find(&reader.name, &self.who.dataset).await?;
+            if there.is_some_and(|c| c.number == reader.record && c.reached(self.kind).next == token.next) {
+                return Ok(());
+            }
         }
-        match reader.store.advance(&reader.name, &self.dataset, token, now_ms).await? {
+        match reader.store.advance(&reader.name, &self.who.dataset, token, now_ms).await? {
             Advanced::Moved(there) => {
                 reader.record = there.number;
                 Ok(())
             }
             Advanced::AlreadyThere(_) => Ok(()),
-            Advanced::Older(_) | Advanced::Stale(_) => Err(another_reads(&reader.name, &self.dataset)),
+            Advanced::Older(_) | Advanced::Stale(_) => Err(another_reads(&reader.name, &self.who.dataset)),
             Advanced::Unknown => Err(no_consumer(&reader.name)),
         }
     }
@@ -389,39 +446,24 @@ impl ChangesReader<'_> {
     }
 
     fn nothing(&self, table: &SchemaRef, next: NextVersion) -> Result<Changes> {
-        let schema = Telling::new(self.kind, table, &self.dataset)?.schema();
+        let schema = Telling::new(self.kind, table, &self.who.dataset)?.schema();
         Ok(Changes { schema, next: self.token(next), told: None, stop: self.engine.stop.clone() })
     }
 
     fn token(&self, next: NextVersion) -> Token {
-        Token::new(self.kind, next, self.read_from, self.incarnation.as_ref(), &self.dataset).of_table(self.of_table)
+        Token::new(self.kind, next, self.read_from, self.incarnation.as_ref(), &self.who.dataset).of_table(self.of_table)
     }
 
     /// The columns of a table that is not there yet.
     fn declared_schema(&self) -> SchemaRef {
         let spec = match self.kind {
             ReadKind::Partitions => TableSpec::notifications(),
-            ReadKind::Rows => match self.engine.project.dataset(&self.dataset.0) {
+            ReadKind::Rows => match self.engine.project.dataset(&self.who.dataset.0) {
                 Some(dataset) => TableSpec::data(dataset),
                 None => TableSpec::notifications(),
             },
         };
         arrow_schema(&spec)
-    }
-
-    fn gone(&self, why: &str) -> Error {
-        let who = match &self.consumer {
-            Some(reader) => format!("consumer {}", reader.name),
-            None => "the reader".to_owned(),
-        };
-        let hint = match &self.consumer {
-            Some(reader) => format!(
-                "start over: empty what was made of the changes, then alluvium consumers reset {}, and read from the beginning",
-                reader.name
-            ),
-            None => "start over: empty what was made of the changes, and read without --since".to_owned(),
-        };
-        Error::new(Kind::NotFound, format!("changes of dataset {}: {who} is behind what is kept: {why}", self.dataset)).hint(hint)
     }
 }
 

@@ -8,11 +8,13 @@
 //! | rows no longer marked as deleted | inserts |
 //! | both | compared as multisets: rows on both sides are none; of one identity, an update; the others, deletes and inserts |
 //!
-//! Rewrites of our own that keep bitmaps of the rows they changed will be a case of their own, before the last.
+//! | files that go and files that come, of a commit of our own that kept the positions | the rows at these positions; of rows that moved to another partition, the last case |
 
 use std::collections::HashMap;
 
-use alluvium_lake::{ChangedFile, DeletedRows, MarksDiffer, Rows, VersionChanges};
+use alluvium_lake::{ChangedFile, DeletedRows, MarksDiffer, Rewrites, Rows, VersionChanges};
+
+use super::rewritten::Rewritten;
 
 /// Rows of one file that came or went.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +44,8 @@ pub(super) enum Piece {
     Inserted(Part),
     /// Rows that went.
     Deleted(Part),
+    /// Rows of a file that a commit of our own rewrote.
+    Rewritten(Rewritten),
     /// What the writer recorded.
     Recorded(Vec<ChangedFile>),
     /// The difference of two multisets of rows.
@@ -53,6 +57,7 @@ impl Piece {
     pub(super) fn files(&self) -> Vec<&ChangedFile> {
         match self {
             Self::Inserted(part) | Self::Deleted(part) => vec![&part.file],
+            Self::Rewritten(file) => std::iter::once(&file.old).chain(&file.new).collect(),
             Self::Recorded(files) => files.iter().collect(),
             Self::Compared { gone, came } => gone.iter().chain(came).map(|p| &p.file).collect(),
         }
@@ -74,12 +79,20 @@ pub(super) fn remarked(changes: &VersionChanges) -> Vec<(&str, &DeletedRows, &De
 }
 
 /// The pieces of a version. `differ` says how the vectors of the files differ that [`remarked`] names.
-pub(super) fn plan_version(changes: VersionChanges, differ: &HashMap<String, MarksDiffer>) -> Vec<Piece> {
+pub(super) fn plan_version(
+    changes: VersionChanges,
+    differ: &HashMap<String, MarksDiffer>,
+    rewrites: Option<Rewrites>,
+) -> Vec<Piece> {
     let VersionChanges { adds, removes, recorded, .. } = changes;
     if !recorded.is_empty() {
         return vec![Piece::Recorded(recorded)];
     }
     let (mut gone, mut came) = (Vec::new(), Vec::new());
+    let (rewritten, removes, adds) = match rewrites {
+        Some(rewrites) => rewritten(rewrites, removes, adds, &mut gone),
+        None => (Vec::new(), removes, adds),
+    };
     let mut before: HashMap<String, ChangedFile> = removes.into_iter().map(|f| (f.name.clone(), f)).collect();
     for after in adds {
         match before.remove(&after.name) {
@@ -90,11 +103,43 @@ pub(super) fn plan_version(changes: VersionChanges, differ: &HashMap<String, Mar
     let mut left: Vec<ChangedFile> = before.into_values().collect();
     left.sort_by(|a, b| a.name.cmp(&b.name));
     gone.extend(left.into_iter().map(Part::live));
-    match (gone.is_empty(), came.is_empty()) {
+    let others: Vec<Piece> = match (gone.is_empty(), came.is_empty()) {
         (_, true) => gone.into_iter().map(Piece::Deleted).collect(),
         (true, false) => came.into_iter().map(Piece::Inserted).collect(),
         (false, false) => vec![Piece::Compared { gone, came }],
+    };
+    rewritten.into_iter().map(Piece::Rewritten).chain(others).collect()
+}
+
+/// The files whose changed rows are known by their positions, and the removes and adds that are left. Rows that moved are among those
+/// gone.
+fn rewritten(
+    rewrites: Rewrites,
+    removes: Vec<ChangedFile>,
+    adds: Vec<ChangedFile>,
+    gone: &mut Vec<Part>,
+) -> (Vec<Rewritten>, Vec<ChangedFile>, Vec<ChangedFile>) {
+    let mut removed: HashMap<String, ChangedFile> = removes.into_iter().map(|f| (f.name.clone(), f)).collect();
+    let mut added: HashMap<String, ChangedFile> = adds.into_iter().map(|f| (f.name.clone(), f)).collect();
+    let mut files = Vec::new();
+    for file in rewrites.files {
+        let is_whole = removed.contains_key(&file.old) && file.new.iter().all(|name| added.contains_key(name));
+        let Some(old) = removed.remove(&file.old).filter(|_| is_whole) else { continue };
+        let new = file.new.iter().filter_map(|name| added.remove(name)).collect();
+        if !file.moved.is_empty() {
+            let row_count = Some(file.moved.len() as u64);
+            gone.push(Part { file: old.clone(), rows: Rows::At(file.moved), row_count });
+        }
+        if !file.updated.is_empty() || !file.deleted.is_empty() {
+            files.push(Rewritten { old, new, updated: file.updated, now: file.now, deleted: file.deleted });
+        }
     }
+    let sorted = |files: HashMap<String, ChangedFile>| {
+        let mut files: Vec<ChangedFile> = files.into_values().collect();
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        files
+    };
+    (files, sorted(removed), sorted(added))
 }
 
 /// A file that stays, with other rows marked as deleted.

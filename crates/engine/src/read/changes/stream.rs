@@ -6,8 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use alluvium_core::{DatasetName, Error, Job, Kind, Result, TableName, parse_data_file};
-use alluvium_lake::{ChangedFile, DeltaLog, RowStream, Rows, Standing};
+use alluvium_core::{DatasetName, Error, Job, Kind, Resolver, Result, TableName, parse_data_file};
+use alluvium_lake::{ChangedFile, DeltaLog, ReadBudget, Rewrites, RowStream, Rows, Standing};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::TryStreamExt;
@@ -15,8 +15,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::compare::{check_size, compare};
+use super::life::Life;
 use super::plan::{Part, Piece, plan_version, remarked};
 use super::recorded::tell_recorded;
+use super::rewritten::tell_rewritten;
 use super::tell::{ChangeType, CommitTold, Telling};
 
 /// Batches that may wait in the queue of a piece.
@@ -26,7 +28,9 @@ const PIECES_AHEAD: usize = 4;
 /// So much memory is worth a piece that is read at the same time.
 const BYTES_A_PIECE: u64 = 128 << 20;
 /// The part of the budget that a batch may take.
-const BATCH_SHARE: u64 = 64;
+const BATCH_SHARE: u64 = 128;
+/// The part of the budget that a file's bytes may take before they are decoded.
+const STORED_SHARE: u64 = 16;
 /// The largest a batch should be.
 const MAX_BATCH_BYTES: u64 = 8 << 20;
 /// The part of the budget that a comparison may hold.
@@ -37,19 +41,39 @@ const COMPARE_SHARE: u64 = 2;
 pub(super) struct Source {
     pub(super) log: DeltaLog,
     pub(super) table: TableName,
+    resolver: Resolver,
     /// The table's columns.
     pub(super) schema: SchemaRef,
     partition_columns: Vec<String>,
     pub(super) telling: Telling,
+    life: Life,
     /// What a comparison may hold, in bytes.
     pub(super) budget_bytes: u64,
     memory_bytes: u64,
 }
 
 impl Source {
-    pub(super) fn new(log: DeltaLog, table: TableName, standing: Standing, telling: Telling, memory_bytes: u64) -> Self {
+    pub(super) fn new(
+        log: DeltaLog,
+        resolver: Resolver,
+        table: TableName,
+        standing: Standing,
+        telling: Telling,
+        life: Life,
+        memory_bytes: u64,
+    ) -> Self {
         let Standing { schema, partition_columns, .. } = standing;
-        Self { log, table, schema, partition_columns, telling, budget_bytes: memory_bytes / COMPARE_SHARE, memory_bytes }
+        Self {
+            log,
+            table,
+            resolver,
+            schema,
+            partition_columns,
+            telling,
+            life,
+            budget_bytes: memory_bytes / COMPARE_SHARE,
+            memory_bytes,
+        }
     }
 
     pub(super) async fn rows(&self, part: &Part) -> Result<RowStream> {
@@ -57,8 +81,11 @@ impl Source {
     }
 
     pub(super) async fn file_rows(&self, file: &ChangedFile, rows: &Rows, schema: &SchemaRef) -> Result<RowStream> {
-        let batch_bytes = (self.memory_bytes / BATCH_SHARE).min(MAX_BATCH_BYTES);
-        self.log.read_rows(file, rows, schema, batch_bytes).await
+        let budget = ReadBudget {
+            batch_bytes: (self.memory_bytes / BATCH_SHARE).min(MAX_BATCH_BYTES),
+            stored_bytes: self.memory_bytes / STORED_SHARE,
+        };
+        self.log.read_rows(file, rows, schema, budget).await
     }
 
     /// The pieces of a version; `None` if its entry is no longer in the log.
@@ -70,7 +97,11 @@ impl Source {
         for (name, was, is) in remarked(&changes) {
             differ.insert(name.to_owned(), self.log.marks_differ(was, is).await?);
         }
-        let mut pieces = plan_version(changes, &differ);
+        let rewrites = match &changes.rewrites {
+            Some(name) => Rewrites::read(self.log.store(), &self.resolver, &self.table, name).await?,
+            None => None,
+        };
+        let mut pieces = plan_version(changes, &differ, rewrites);
         if let Telling::Partitions { dataset, .. } = &self.telling {
             pieces.retain(|piece| may_tell_of(piece, dataset));
         }
@@ -86,6 +117,7 @@ impl Source {
         let (part, change) = match piece {
             Piece::Inserted(part) => (part, ChangeType::Insert),
             Piece::Deleted(part) => (part, ChangeType::Delete),
+            Piece::Rewritten(file) => return tell_rewritten(self, file, commit, out).await,
             Piece::Recorded(files) => return tell_recorded(self, files, commit, out).await,
             Piece::Compared { gone, came } => return compare(self, gone, came, commit, out).await,
         };
@@ -113,7 +145,7 @@ fn may_tell_of(piece: &Piece, dataset: &DatasetName) -> bool {
     match piece {
         Piece::Deleted(_) => false,
         Piece::Inserted(part) => !of_another(&part.file.name),
-        Piece::Recorded(_) | Piece::Compared { .. } => true,
+        Piece::Rewritten(_) | Piece::Recorded(_) | Piece::Compared { .. } => true,
     }
 }
 
@@ -200,7 +232,8 @@ async fn tell_all(source: &Arc<Source>, span: Span, out: &Output) -> Result<()> 
     while !ahead.queues.is_empty() {
         ahead.forward_first(out).await?;
     }
-    Ok(())
+    // Entries were read as they were needed: without this, those of another life might have come in between.
+    source.life.lasts().await
 }
 
 /// An entry that was there a moment ago.

@@ -40,6 +40,7 @@ async fn planned(lines: &[String]) -> Vec<String> {
     let shown = |piece: &Piece| match piece {
         Piece::Inserted(part) => format!("insert {}", part.file.name),
         Piece::Deleted(part) => format!("delete {}", part.file.name),
+        Piece::Rewritten(file) => format!("rewritten {}", file.old.name),
         Piece::Recorded(files) => format!("recorded {}", files.len()),
         Piece::Compared { gone, came } => format!("compare {} with {}", names(gone), names(came)),
     };
@@ -49,7 +50,7 @@ async fn planned(lines: &[String]) -> Vec<String> {
     for (name, was, is) in remarked(&changes) {
         differ.insert(name.to_owned(), log.marks_differ(was, is).await.unwrap());
     }
-    plan_version(changes, &differ).iter().map(shown).collect()
+    plan_version(changes, &differ, None).iter().map(shown).collect()
 }
 
 /// Deletion vectors of the rows 1, 2, 5; 3, 4, 5; 0, 1, 2, 6; 1, 2: made by hand from the protocol's description of a bitmap array

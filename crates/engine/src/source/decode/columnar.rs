@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use alluvium_core::{DataType, StructField, TimeUnit};
+use alluvium_core::{DataType, StructField, TimeFault, TimeUnit};
 use arrow::array::{Array, AsArray, MapArray, RecordBatch, StructArray};
 use arrow::datatypes::{ArrowPrimitiveType, DataType as ArrowType, Int8Type, Int16Type, Int32Type, Int64Type};
 
@@ -51,7 +51,7 @@ pub(crate) fn batch(plan: &Plan, first: u64, batch: &RecordBatch, too_fine: &[(u
 fn finer(plan: &Plan, column: &str) -> Option<Refusal> {
     let declared = plan.columns.iter().find(|c| c.from[0] == column);
     Some(match declared {
-        Some(declared) => unfit_refusal(declared, Unfit::TooFine),
+        Some(declared) => unfit_refusal(declared, Unfit::Time(TimeFault::TooFine)),
         None => (format!("the undeclared column {column:?} holds a time finer than microseconds"), None),
     })
 }
@@ -230,9 +230,12 @@ fn time_cell<'a>(
         return Cell::Unfit(Unfit::Given(if is_date { "a date" } else { "a time" }));
     }
     if nanos % 1000 != 0 && data_type == &DataType::Timestamp {
-        return Cell::Unfit(Unfit::TooFine);
+        return Cell::Unfit(Unfit::Time(TimeFault::TooFine));
     }
-    let micros = match i64::try_from(nanos.div_euclid(1000)).map_err(|_| Unfit::YearOutOfRange).and_then(time::in_range) {
+    let micros = match i64::try_from(nanos.div_euclid(1000))
+        .map_err(|_| Unfit::Time(TimeFault::YearOutOfRange))
+        .and_then(time::in_range)
+    {
         Ok(micros) => micros,
         Err(unfit) => return Cell::Unfit(unfit),
     };

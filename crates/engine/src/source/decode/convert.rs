@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use alluvium_core::{DataType, TimeUnit};
+use alluvium_core::{DataType, TimeFault, TimeUnit};
 
 use super::scan::Scanner;
 use super::time;
@@ -44,11 +44,8 @@ pub(crate) enum Unfit {
     OutOfRange,
     BeyondScale,
     NotABoolean,
-    NotADate,
-    NotATime,
-    LeapSecond,
-    TooFine,
-    YearOutOfRange,
+    /// No date or time that can be kept.
+    Time(TimeFault),
     NoUnit,
     NotBase64,
     NotUtf8,
@@ -61,16 +58,12 @@ impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Given(what) => return write!(f, "{what} is given"),
+            Self::Time(fault) => return fault.fmt(f),
             Self::NotANumber => "the text is not exactly a number",
             Self::NotWhole => "the number is not whole",
             Self::OutOfRange => "the number is out of range",
             Self::BeyondScale => "the number has digits beyond the scale",
             Self::NotABoolean => "the text is not exactly true or false",
-            Self::NotADate => "the text is not exactly a date, YYYY-MM-DD",
-            Self::NotATime => "the text is not exactly a time",
-            Self::LeapSecond => "a leap second cannot be kept",
-            Self::TooFine => "the time is finer than microseconds",
-            Self::YearOutOfRange => "the year is not in 0001 to 9999",
             Self::NoUnit => "a number is given, and the field has no unit",
             Self::NotBase64 => "the text is not exactly base64",
             Self::NotUtf8 => "the bytes are not UTF-8",
@@ -185,9 +178,9 @@ fn timestamp(unit: Option<TimeUnit>, kind: Kind, text: &str) -> Result<Scalar, U
             since_1970(decimal(text, 0)?, unit)
         }
         Kind::String => match (time::timestamp(text), unit) {
-            (Err(Unfit::NotATime), Some(unit)) => match number(kind, text) {
+            (Err(Unfit::Time(TimeFault::NotATime)), Some(unit)) => match number(kind, text) {
                 Ok(text) => since_1970(decimal(text, 0)?, unit),
-                Err(_) => Err(Unfit::NotATime),
+                Err(_) => Err(Unfit::Time(TimeFault::NotATime)),
             },
             (micros, _) => micros.map(Scalar::Integer),
         },
@@ -200,7 +193,7 @@ fn since_1970(count: i128, unit: TimeUnit) -> Result<Scalar, Unfit> {
         TimeUnit::Milliseconds => 1_000,
         TimeUnit::Microseconds => 1,
     });
-    let micros = micros.and_then(|m| i64::try_from(m).ok()).ok_or(Unfit::YearOutOfRange)?;
+    let micros = micros.and_then(|m| i64::try_from(m).ok()).ok_or(Unfit::Time(TimeFault::YearOutOfRange))?;
     time::in_range(micros).map(Scalar::Integer)
 }
 

@@ -15,6 +15,7 @@ mod json;
 mod last_keys;
 mod message;
 mod plan;
+mod records;
 mod render;
 mod rescue;
 mod rows;
@@ -26,6 +27,7 @@ mod text;
 mod time;
 mod uuid;
 mod value;
+mod values;
 mod whole;
 
 use alluvium_core::Dataset;
@@ -35,12 +37,14 @@ use arrow::datatypes::SchemaRef;
 use super::split::{Chunk, Content};
 pub(crate) use message::around_of;
 use plan::Plan;
+pub(crate) use records::RawRecord;
 pub(crate) use render::{push_json, push_plain};
 pub(crate) use rescue::push_json_string;
 use rows::Rows;
 pub use schema::decoded_schema;
 pub(crate) use time::push as push_time;
 pub(crate) use uuid::{EXTENSION_NAME, UUID_EXTENSION};
+pub(crate) use values::values_of;
 
 /// A record that is no row, or a file that could not be read on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -332,6 +332,10 @@ fn words(code: RDKafkaErrorCode) -> String {
     let inside = text.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(&text);
     let said = inside.split_once(": ").map_or(inside, |(_, said)| said);
     let mut characters = said.chars();
+    // An abbreviation stays as it is.
+    if said.chars().nth(1).is_some_and(char::is_uppercase) {
+        return said.to_owned();
+    }
     characters.next().map_or_else(String::new, |first| first.to_lowercase().chain(characters).collect())
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use alluvium_core::FileFormat;
+use alluvium_core::{FileFormat, TimeFault};
 use arrow::array::{Array, StringArray};
 
 use super::{dataset, decode, record, shared_data};
@@ -155,18 +155,18 @@ fn the_verdicts_of_json_schema_on_times_are_ours_but_for_what_the_type_cannot_ho
     for test in verdicts("date-time.json") {
         let outcome = time::timestamp(test.data.as_str().unwrap());
         let expected = match test.description.as_str() {
-            d if test.valid && d.contains("leap second") => Err(Unfit::LeapSecond),
-            d if test.valid && d.contains("fifteen nines") => Err(Unfit::TooFine),
+            d if test.valid && d.contains("leap second") => Err(Unfit::Time(TimeFault::LeapSecond)),
+            d if test.valid && d.contains("fifteen nines") => Err(Unfit::Time(TimeFault::TooFine)),
             _ => {
                 if test.valid {
                     Ok(())
                 } else {
-                    Err(Unfit::NotATime)
+                    Err(Unfit::Time(TimeFault::NotATime))
                 }
             }
         };
         match (outcome, expected) {
-            (Err(Unfit::LeapSecond), Err(Unfit::NotATime)) => {}
+            (Err(Unfit::Time(TimeFault::LeapSecond)), Err(Unfit::Time(TimeFault::NotATime))) => {}
             (outcome, expected) => assert_eq!(outcome.map(|_| ()), expected, "{}", test.description),
         }
     }

@@ -1,0 +1,170 @@
+//! Requests from the command line: converts, updates and deletes over rows that landed and rows to come. Expected values by hand.
+
+use serde_json::{Value, json};
+
+use crate::site::Site;
+
+const YAML: &str = "project: crm
+storage: ./lake
+durability: process
+datasets:
+  engagement:
+    source: { files: { path: ./in, format: json } }
+    key: eid
+    org: org_id
+    event_time: at
+    fields:
+      eid: string
+      org_id: { type: string, nullable: false }
+      at: timestamp
+      lead_id: string
+      user_id: string
+      cadence: string
+      n: long
+      ip: string
+    identities: [lead_id, { field: user_id, on_erase: clear, clear: [ip] }]
+  meeting:
+    source: { files: { path: ./meet, format: json } }
+    org: org_id
+    event_time: at
+    fields:
+      org_id: { type: string, nullable: false }
+      at: timestamp
+      lead_id: string
+    identities: [lead_id]
+    layout: { partition_by: [org_id, lead_id] }
+requests:
+  source: { files: { path: ./rq, format: json } }
+  max_attempts: 2
+";
+
+fn lines(values: &[Value]) -> String {
+    values.iter().map(|v| format!("{v}\n")).collect()
+}
+
+fn event(eid: &str, day: u32, lead: &str, user: &str, n: i64) -> Value {
+    json!({ "eid": eid, "org_id": "A", "at": format!("2026-01-{day:02}T00:00:00Z"), "lead_id": lead, "user_id": user,
+            "cadence": "old", "n": n, "ip": "10.0.0.1" })
+}
+
+fn convert(id: &str, from: &str, to: &str, day: u32) -> Value {
+    json!({ "request_id": id, "org_id": "A", "op": "convert", "field": "lead_id", "from": from, "to": to,
+            "execution_time": format!("2026-02-{day:02}T00:00:00Z") })
+}
+
+/// Rows as `eid lead_id user_id cadence n ip _original`, null as `-`.
+fn rows(site: &Site) -> Vec<String> {
+    let sql = "SELECT eid, lead_id, user_id, cadence, n, ip, _original FROM engagement ORDER BY eid";
+    let text = site.ok(&["query", sql, "--format", "json"]);
+    text.lines()
+        .map(|line| {
+            let row: Value = serde_json::from_str(line).unwrap();
+            let cell = |name: &str| match &row[name] {
+                Value::Null => "-".to_owned(),
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            ["eid", "lead_id", "user_id", "cadence", "n", "ip", "_original"].map(cell).join(" ")
+        })
+        .collect()
+}
+
+fn summary(output: &str) -> Value {
+    serde_json::from_str(output.lines().last().unwrap()).unwrap()
+}
+
+fn state(site: &Site, id: &str) -> (String, Value) {
+    let shown: Value = serde_json::from_str(&site.ok(&["request", "show", id, "--output", "json"])).unwrap();
+    (shown["state"].as_str().unwrap().to_owned(), shown["rows_changed"].clone())
+}
+
+fn site() -> Site {
+    let site = Site::new(YAML);
+    site.write("in/1.json", lines(&[event("a", 1, "L1", "U1", 1), event("b", 20, "L1", "U2", 2), event("c", 3, "L2", "U1", 3)]));
+    site.ok(&["run", "ingest"]);
+    site
+}
+
+#[test]
+fn requests_change_rows_that_landed_and_rows_to_come_and_the_source_stays_known() {
+    let site = site();
+    site.write(
+        "rq/1.json",
+        lines(&[
+            convert("r1", "L1", "C1", 1),
+            // Holds for rows up to the tenth: not for b.
+            json!({ "request_id": "r2", "org_id": "A", "op": "update", "field": "lead_id", "id": "L1",
+                    "set": { "cadence": "Q3", "n": "7" }, "execution_time": "2026-01-10T00:00:00Z" }),
+            json!({ "request_id": "r3", "org_id": "A", "op": "delete", "scope": "subject", "field": "user_id", "id": "U1",
+                    "execution_time": "2026-01-02T00:00:00Z" }),
+            json!({ "request_id": "r4", "org_id": "A", "op": "delete", "scope": "record", "id": "c",
+                    "execution_time": "2026-02-01T00:00:00Z" }),
+            convert("r5", "L9", "C1", 1),
+        ]),
+    );
+    let run = summary(&site.ok(&["run", "mutate", "--output", "json"]));
+    assert_eq!((&run["updated"], &run["deleted"], &run["files_rewritten"]), (&json!(2), &json!(1), &json!(1)));
+    let a = r#"a C1 - Q3 7 - {"cadence":"old","ip":"10.0.0.1","lead_id":"L1","n":1,"user_id":"U1"}"#;
+    let b = r#"b C1 U2 old 2 10.0.0.1 {"lead_id":"L1"}"#;
+    assert_eq!(rows(&site), [a, b]);
+    assert_eq!(state(&site, "r1"), ("applied".to_owned(), json!({ "engagement": 2 })));
+    assert_eq!(state(&site, "r4"), ("applied".to_owned(), json!({ "engagement": 1 })));
+    assert_eq!(state(&site, "r5"), ("waiting".to_owned(), json!({})));
+
+    // What comes later is what it would have become, and makes the waiting request an applied one.
+    site.write("in/2.json", lines(&[event("d", 5, "L9", "U3", 4), event("e", 5, "L1", "U3", 5)]));
+    site.ok(&["run", "ingest"]);
+    let d = r#"d C1 U3 old 4 10.0.0.1 {"lead_id":"L9"}"#;
+    let e = r#"e C1 U3 Q3 7 10.0.0.1 {"cadence":"old","lead_id":"L1","n":5}"#;
+    assert_eq!(rows(&site), [a, b, d, e]);
+    assert_eq!(state(&site, "r5"), ("applied".to_owned(), json!({ "engagement": 1 })));
+
+    // A request that arrives late and executes early: the first convert then does not match those rows any more.
+    site.write("late.json", lines(&[convert("r0", "L1", "X", 1)]).replace("2026-02-01", "2026-01-31"));
+    site.ok(&["request", "submit", "late.json"]);
+    site.ok(&["run", "mutate"]);
+    let moved = |row: &str| row.replacen(" C1 ", " X ", 1);
+    assert_eq!(rows(&site), [moved(a), moved(b), d.to_owned(), moved(e)]);
+
+    // Once more the same, and another of the same id.
+    site.write("again.json", lines(&[convert("r1", "L1", "C1", 1), convert("r1", "L1", "C2", 1)]));
+    let again = summary(&site.ok(&["request", "submit", "again.json", "--output", "json"]));
+    assert_eq!((&again["inserted"], &again["skipped"], &again["dead_letters"]), (&json!(0), &json!(1), &json!(1)));
+    let letters = site.ok(&["dead-letters", "list", "--dataset", "requests"]);
+    assert!(letters.contains("a request of this id was accepted before"), "{letters}");
+}
+
+#[test]
+fn a_request_without_rows_waits_and_then_counts_as_unmatched() {
+    let site = site();
+    site.write("rq/1.json", lines(&[convert("r5", "L9", "C1", 1)]));
+    for wanted in ["waiting", "unmatched", "unmatched"] {
+        site.ok(&["run", "mutate"]);
+        assert_eq!(state(&site, "r5").0, wanted);
+    }
+    let listed = site.ok(&["request", "list", "--state", "unmatched"]);
+    assert!(listed.contains("r5"), "{listed}");
+    assert_eq!(site.run(&["request", "show", "nope"]).status.code(), Some(3));
+}
+
+#[test]
+fn rows_whose_partition_changes_move_and_changes_tell_each_once() {
+    let site = site();
+    let meeting = |lead: &str, day: u32| json!({ "org_id": "A", "at": format!("2026-01-{day:02}T00:00:00Z"), "lead_id": lead });
+    site.write("meet/1.json", lines(&[meeting("L1", 1), meeting("L1", 2), meeting("L2", 3)]));
+    site.ok(&["run", "ingest"]);
+    site.ok(&["changes", "meeting", "--rows", "--consumer", "copy", "--commit"]);
+    site.write("rq/1.json", lines(&[convert("r1", "L1", "C1", 1)]));
+    site.ok(&["run", "mutate"]);
+    let sql = "SELECT lead_id, count(*) AS rows FROM meeting GROUP BY lead_id ORDER BY lead_id";
+    assert_eq!(site.ok(&["query", sql, "--format", "csv"]), "lead_id,rows\nC1,2\nL2,1\n");
+    for dataset in ["meeting", "engagement"] {
+        let told = site.ok(&["changes", dataset, "--rows", "--consumer", "copy"]);
+        let kinds: Vec<String> = told
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["_change_type"].as_str().map(str::to_owned))
+            .filter(|kind| kind != "insert")
+            .collect();
+        assert_eq!(kinds, ["update_preimage", "update_postimage", "update_preimage", "update_postimage"], "{dataset}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Sorted files that are made from the batches of requests, one after the other: together they tell of all batches up to one.
+//!
+//! What is in them follows from the table `requests` alone, so whoever finds one missing makes it again, and two who make the same file
+//! make the same bytes of knowledge: the first that is there stays.
+
+use std::cmp::Ordering;
+
+use alluvium_core::{BatchNumber, BatchSpan, Error, Kind, Result, parse_span_file, span_file};
+use alluvium_lake::{MergeMode, SortedFile, SortedKey, SortedWriter, Store, merge_sorted};
+use object_store::path::Path;
+
+/// Files are merged when there are so many.
+const MERGE_FROM: usize = 8;
+/// Files that another process merges meanwhile are looked for again so often, at most.
+const MAX_LOOKS: u32 = 8;
+
+/// The files of one kind that tell of the batches up to [`Series::to`].
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    store: Store,
+    directory: String,
+    /// In the order of their batches, each beginning where the one before ends: a file tells what its own batches changed, so one
+    /// that overlaps another would leave out what both changed back.
+    files: Vec<(BatchSpan, SortedFile)>,
+}
+
+impl Series {
+    /// Opens the files in a directory that tell of batches up to `up_to`, as far as they go without a gap.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed, [`Kind::Corrupt`] if a file is damaged.
+    pub(crate) async fn open(store: &Store, directory: String, up_to: BatchNumber) -> Result<Self> {
+        let mut series = Self { store: store.clone(), directory, files: Vec::new() };
+        series.extend(up_to).await?;
+        Ok(series)
+    }
+
+    /// The same files, or those they were merged into meanwhile.
+    pub(crate) async fn opened_again(&self, up_to: BatchNumber) -> Result<Self> {
+        Self::open(&self.store, self.directory.clone(), up_to).await
+    }
+
+    /// Opens what came since.
+    pub(crate) async fn extend(&mut self, up_to: BatchNumber) -> Result<()> {
+        if up_to.0 == 0 {
+            // Nothing tells of no batches, and a lake without requests is asked nothing.
+            self.files.clear();
+            return Ok(());
+        }
+        for _ in 0..MAX_LOOKS {
+            if self.extend_once(up_to).await? {
+                return Ok(());
+            }
+        }
+        Err(Error::new(Kind::Unavailable, format!("files of {} were listed and are gone, {MAX_LOOKS} times", self.directory))
+            .hint("other processes may be merging them: run again"))
+    }
+
+    /// `false` if a file that was listed is gone: it was merged into another.
+    async fn extend_once(&mut self, up_to: BatchNumber) -> Result<bool> {
+        let found = self.store.list(&Path::from(self.directory.as_str()), None).await?;
+        let mut spans: Vec<BatchSpan> = found.iter().filter_map(|f| parse_span_file(f.path.filename()?)).collect();
+        spans.retain(|span| span.to <= up_to);
+        let (mut chain, mut reached) = (Vec::new(), BatchNumber(0));
+        while let Some(next) = spans.iter().filter(|span| span.from == reached).max_by_key(|span| span.to) {
+            chain.push(*next);
+            reached = next.to;
+        }
+        let mut files = Vec::new();
+        for span in chain {
+            if let Some(open) = self.files.iter().find(|(known, _)| *known == span) {
+                files.push(open.clone());
+                continue;
+            }
+            match SortedFile::open(&self.store, &self.path(span)).await? {
+                Some(file) => files.push((span, file)),
+                None => return Ok(false),
+            }
+        }
+        self.files = files;
+        Ok(true)
+    }
+
+    /// The last batch that the files tell of.
+    pub(crate) fn to(&self) -> BatchNumber {
+        self.files.last().map_or(BatchNumber(0), |(span, _)| span.to)
+    }
+
+    /// Where the file of a span is.
+    pub(crate) fn path(&self, span: BatchSpan) -> Path {
+        Path::from(format!("{}/{}", self.directory, span_file(span)))
+    }
+
+    /// Whether any file may hold the key.
+    pub(crate) fn may_contain(&self, key: &SortedKey) -> bool {
+        self.files.iter().any(|(_, file)| file.may_contain(key))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.iter().all(|(_, file)| file.entries() == 0)
+    }
+
+    /// The files, oldest first.
+    pub(crate) fn files(&self) -> impl DoubleEndedIterator<Item = (BatchSpan, &SortedFile)> {
+        self.files.iter().map(|(span, file)| (*span, file))
+    }
+
+    /// All entries of sorted keys, from the oldest file to the newest: which key, and the value.
+    pub(crate) async fn get_all(&self, keys: &[SortedKey], mut visit: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        for (_, file) in &self.files {
+            file.get_many(keys, &mut visit).await?;
+        }
+        Ok(())
+    }
+
+    /// All entries whose keys begin so, from the oldest file to the newest.
+    pub(crate) async fn scan_prefix(&self, prefix: &[u8; 8], mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut from = [0; SortedKey::BYTES];
+        from[..8].copy_from_slice(prefix);
+        for (_, file) in &self.files {
+            let mut scan = file.scan_from(&SortedKey(from));
+            while scan.advance().await? {
+                match scan.key().0[..8].cmp(prefix) {
+                    Ordering::Less => {}
+                    Ordering::Equal => visit(scan.value())?,
+                    Ordering::Greater => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one file of several small ones of about the same size, once there are many: all of them tell of batches that are finished,
+    /// and nobody asks for what was between them. The ones it is made of go.
+    pub(crate) async fn merge_small(&mut self, mode: MergeMode, up_to: BatchNumber) -> Result<()> {
+        let mergeable: Vec<(BatchSpan, SortedFile)> = self.files.iter().filter(|(span, _)| span.to <= up_to).cloned().collect();
+        let joined = mergeable.windows(2).all(|pair| pair[0].0.to == pair[1].0.from);
+        if mergeable.len() < MERGE_FROM || !joined {
+            return Ok(());
+        }
+        // From the newest back, as long as a file is not much larger than those behind it together.
+        let (mut first, mut entries) = (mergeable.len() - 1, 0);
+        while first > 0 && mergeable[first - 1].1.entries() <= 2 * (entries + mergeable[first].1.entries()) {
+            entries += mergeable[first].1.entries();
+            first -= 1;
+        }
+        let some = &mergeable[first..];
+        let (Some((oldest, _)), Some((newest, _))) = (some.first(), some.last()) else { return Ok(()) };
+        let Some(span) = BatchSpan::new(oldest.from, newest.to) else { return Ok(()) };
+        if some.len() < 2 {
+            return Ok(());
+        }
+        let mut writer = SortedWriter::new(&self.store, self.path(span))?;
+        let files: Vec<SortedFile> = some.iter().map(|(_, file)| file.clone()).collect();
+        merge_sorted(&files, mode, |_, _| true, &mut writer).await?;
+        match writer.finish("").await {
+            // Another process was quicker.
+            Err(e) if e.kind() == Kind::Conflict => {}
+            written => {
+                let _size = written?;
+            }
+        }
+        let merged = SortedFile::open(&self.store, &self.path(span)).await?.ok_or_else(|| {
+            Error::new(Kind::Unavailable, format!("{} was written and is not there", self.path(span))).hint("run again")
+        })?;
+        let gone = some.iter().map(|(span, _)| self.path(*span)).collect();
+        let keep = |span: &BatchSpan| !some.iter().any(|(other, _)| other == span);
+        let mut files: Vec<(BatchSpan, SortedFile)> = self.files.iter().filter(|(span, _)| keep(span)).cloned().collect();
+        files.push((span, merged));
+        files.sort_by_key(|(span, _)| *span);
+        self.files = files;
+        self.store.delete_all(gone).await
+    }
+}

@@ -1,0 +1,349 @@
+//! One data file on its way from one position of the ledger to another: which rows are looked at, what becomes of them, and the file in
+//! its place.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use alluvium_core::{Dataset, Ending, Fate, Result, TableSpec};
+use alluvium_lake::{
+    ChangedFile, ColumnEdit, DeltaLog, Edits, FileIds, IndexReader, MayHold, SortedHashes, SortedKey, SpliceFile, SpliceSettings,
+    Spliced, arrow_schema,
+};
+use arrow::array::{Array, AsArray, RecordBatch, UInt64Array};
+use arrow::datatypes::{Date32Type, Schema, SchemaRef};
+
+use super::wanted::{OfOrg, WantedNodes};
+use crate::ledger::{DatasetLedger, node_key};
+use crate::resolve::{Hits, ORIGINAL, RowEdits, SourceRows, deciding_columns, edited, nodes_of_row, plan_edits};
+
+/// A file that may hold what is looked for, its statistics, and whether another program wrote it since the last move.
+pub(super) type Candidate = (ChangedFile, Option<String>, bool);
+
+/// What all files of a table are looked at with.
+pub(super) struct Looking {
+    pub(super) log: DeltaLog,
+    pub(super) dataset: Dataset,
+    pub(super) spec: TableSpec,
+    pub(super) settings: SpliceSettings,
+    pub(super) ledger: DatasetLedger,
+    pub(super) index: IndexReader,
+    pub(super) wanted: WantedNodes,
+    /// For files that other programs wrote since the last move: everything any request is about.
+    pub(super) wanted_of_foreign: WantedNodes,
+    /// The rows were resolved for another declaration: all that were ever changed are looked at.
+    pub(super) redeclared: bool,
+}
+
+/// What became of a file.
+pub(super) struct Looked {
+    pub(super) file: ChangedFile,
+    /// What stands in its place; `None`: the file stays.
+    pub(super) rewrite: Option<Rewrite>,
+    pub(super) hits: Hits,
+}
+
+/// A file rewritten.
+pub(super) struct Rewrite {
+    pub(super) spliced: Spliced,
+    /// Rows that belong into another partition now, whole.
+    pub(super) moved: Option<RecordBatch>,
+    /// Positions in the old file.
+    pub(super) positions: Positions,
+    /// Rows changed and gone, by organisation and event date.
+    pub(super) counts: BTreeMap<(String, i32), (u64, u64)>,
+    /// What an index of the file in its place tells; `None`: that it may hold any id.
+    pub(super) ids: Option<FileIds>,
+}
+
+/// Positions of rows in a file that was rewritten, ascending.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Positions {
+    /// Rows that stay in its place with another value.
+    pub(super) updated: Vec<u64>,
+    /// Where they stand in what is in its place.
+    pub(super) now: Vec<u64>,
+    /// Rows that went.
+    pub(super) deleted: Vec<u64>,
+    /// Rows that stand in a file of another partition now.
+    pub(super) moved: Vec<u64>,
+}
+
+impl Looking {
+    /// Whether a file may hold what is looked for, as far as the log tells.
+    pub(super) fn may_hold(&self, file: &ChangedFile, foreign: bool) -> bool {
+        if self.redeclared {
+            return true;
+        }
+        let wanted = self.wanted_in(foreign);
+        if wanted.is_empty() {
+            return false;
+        }
+        if !self.spec.partition_by.contains(&self.dataset.org) {
+            return true;
+        }
+        file.partition_value(&self.dataset.org).is_some_and(|org| wanted.of_org(org).is_some())
+    }
+
+    /// Of the files, those that may hold what is looked for, as far as the indexes tell.
+    pub(super) async fn indexed(&self, files: Vec<Candidate>) -> Result<Vec<Candidate>> {
+        if self.redeclared || self.wanted.is_empty() {
+            return Ok(files);
+        }
+        let fields = self.wanted.fields(&self.dataset);
+        let mut asked: Vec<(&str, SortedHashes)> =
+            fields.iter().map(|field| (*field, SortedHashes::of(field, self.wanted.ids(field)))).collect();
+        if let Some(key) = &self.dataset.key {
+            asked.push((key, SortedHashes::of(key, self.wanted.records())));
+        }
+        let asked: Vec<(&str, &SortedHashes)> = asked.iter().map(|(field, hashes)| (*field, hashes)).collect();
+        let names: Vec<&str> = files.iter().map(|(file, ..)| file.name.as_str()).collect();
+        let told = self.index.files_that_may_hold_any(&names, &asked).await?;
+        let whole = self.wanted.whole_orgs();
+        let keep = |at: usize, (file, _, foreign): &Candidate| {
+            let of_whole_org = match file.partition_value(&self.dataset.org) {
+                Some(org) => whole.contains(org),
+                None => !whole.is_empty(),
+            };
+            *foreign || of_whole_org || told.iter().any(|answers| !matches!(answers.get(at), Some(MayHold::No)))
+        };
+        let kept: Vec<bool> = files.iter().enumerate().map(|(at, file)| keep(at, file)).collect();
+        Ok(files.into_iter().zip(kept).filter_map(|(file, keep)| keep.then_some(file)).collect())
+    }
+
+    fn wanted_in(&self, foreign: bool) -> &WantedNodes {
+        if foreign { &self.wanted_of_foreign } else { &self.wanted }
+    }
+
+    /// Opens a file, finds its rows, and rewrites it if one of them becomes something else.
+    pub(super) async fn look(&self, file: ChangedFile, stats: Option<String>, foreign: bool) -> Result<Looked> {
+        let opened = SpliceFile::open(&self.log, &file).await?;
+        let positions = self.positions(&opened, &file, self.wanted_in(foreign)).await?;
+        let mut looked = Looked { file, rewrite: None, hits: Hits::new() };
+        if positions.is_empty() {
+            return Ok(looked);
+        }
+        let whole = arrow_schema(&self.spec);
+        let deciding = projected(&whole, deciding_columns(&self.dataset));
+        let mut rows = opened.rows_at(&deciding, &positions).await?;
+        let fates = self.fates(&rows).await?;
+        let further = further_columns(&rows, &self.dataset, &fates)?;
+        if further.iter().any(|column| deciding.index_of(column).is_err()) {
+            let all = deciding.fields().iter().map(|f| f.name().as_str()).chain(further.iter().map(String::as_str));
+            rows = opened.rows_at(&projected(&whole, all.collect::<BTreeSet<_>>()), &positions).await?;
+        }
+        let source = SourceRows::new(&rows, &self.dataset)?;
+        let edits = plan_edits(&source, &self.dataset, &fates, &|key| self.ledger.is_named(key), &mut looked.hits)?;
+        if !edits.is_empty() {
+            looked.rewrite = Some(self.rewrite(&opened, stats.as_deref(), &rows, &positions, edits).await?);
+        }
+        Ok(looked)
+    }
+
+    /// The positions of rows that hang, or hung, on what is looked for.
+    async fn positions(&self, opened: &SpliceFile, file: &ChangedFile, wanted: &WantedNodes) -> Result<Vec<u64>> {
+        let mut positions: BTreeSet<u64> = BTreeSet::new();
+        let partitioned = self.spec.partition_by.contains(&self.dataset.org);
+        let of_one: Option<&OfOrg> = if partitioned {
+            let of_org = file.partition_value(&self.dataset.org).and_then(|org| wanted.of_org(org));
+            if of_org.is_none() && !self.redeclared {
+                return Ok(Vec::new());
+            }
+            of_org
+        } else {
+            None
+        };
+        if of_one.is_some_and(|of| of.all) {
+            let gone: HashSet<u64> = opened.deleted_rows().iter().copied().collect();
+            return Ok((0..opened.rows()).filter(|p| !gone.contains(p)).collect());
+        }
+        let whole_orgs = wanted.whole_orgs();
+        if !partitioned && !whole_orgs.is_empty() {
+            positions.extend(self.matching(opened, &self.dataset.org, &|org: &str| whole_orgs.contains(org)).await?);
+        }
+        for field in wanted.fields(&self.dataset) {
+            let ids: HashSet<&str> = match of_one {
+                Some(of) => of.ids.get(field).into_iter().flatten().map(String::as_str).collect(),
+                None if partitioned => HashSet::new(),
+                None => wanted.ids(field),
+            };
+            if !ids.is_empty() {
+                positions.extend(self.matching(opened, field, &|id: &str| ids.contains(id)).await?);
+            }
+        }
+        if let Some(key) = &self.dataset.key {
+            let records: HashSet<&str> = match of_one {
+                Some(of) => of.records.iter().map(String::as_str).collect(),
+                None if partitioned => HashSet::new(),
+                None => wanted.records(),
+            };
+            if !records.is_empty() {
+                positions.extend(self.matching(opened, key, &|id: &str| records.contains(id)).await?);
+            }
+        }
+        // Rows that were changed before hang on what their source gave.
+        let changed_before = opened.matching(ORIGINAL, &|_: &str| true).await?;
+        let unseen: Vec<u64> = changed_before.into_iter().filter(|p| !positions.contains(p)).collect();
+        if self.redeclared {
+            positions.extend(unseen);
+        } else if !unseen.is_empty() {
+            positions.extend(self.of_their_source(opened, &unseen, wanted).await?);
+        }
+        Ok(positions.into_iter().collect())
+    }
+
+    /// As [`SpliceFile::matching`]; a column by which the table is partitioned may be in the log alone.
+    async fn matching(&self, opened: &SpliceFile, column: &str, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Vec<u64>> {
+        if opened.has_column(column) {
+            return opened.matching(column, &|value: &str| wanted(value)).await;
+        }
+        if !opened.file().partition_value(column).is_some_and(wanted) {
+            return Ok(Vec::new());
+        }
+        let gone: HashSet<u64> = opened.deleted_rows().iter().copied().collect();
+        Ok((0..opened.rows()).filter(|position| !gone.contains(position)).collect())
+    }
+
+    /// Those of the rows whose source gave an id that is looked for.
+    async fn of_their_source(&self, opened: &SpliceFile, positions: &[u64], wanted: &WantedNodes) -> Result<Vec<u64>> {
+        let schema = projected(&arrow_schema(&self.spec), deciding_columns(&self.dataset));
+        let rows = opened.rows_at(&schema, positions).await?;
+        let source = SourceRows::new(&rows, &self.dataset)?;
+        let mut found = Vec::new();
+        for (row, position) in positions.iter().enumerate() {
+            let Some(of_org) = wanted.of_org(source.org(row)) else { continue };
+            let ids = source.source_ids(row, &source.original(row)?);
+            let is_wanted =
+                self.dataset.identities.iter().zip(ids).any(|(identity, id)| {
+                    id.is_some_and(|id| of_org.ids.get(&identity.field).is_some_and(|ids| ids.contains(&*id)))
+                });
+            if is_wanted {
+                found.push(*position);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The fates of all that the rows hang on.
+    async fn fates(&self, rows: &RecordBatch) -> Result<HashMap<SortedKey, Fate>> {
+        let rows = SourceRows::new(rows, &self.dataset)?;
+        let mut keys: HashSet<SortedKey> = HashSet::new();
+        for row in 0..rows.len() {
+            let original = rows.original(row)?;
+            nodes_of_row(&rows, row, &original, &self.dataset, |_, node| {
+                let key = node_key(rows.org(row), node);
+                if self.ledger.may_know(&key) {
+                    keys.insert(key);
+                }
+            });
+        }
+        self.ledger.fates(keys.into_iter().collect()).await
+    }
+
+    async fn rewrite(
+        &self,
+        opened: &SpliceFile,
+        stats: Option<&str>,
+        rows: &RecordBatch,
+        positions: &[u64],
+        edits: RowEdits,
+    ) -> Result<Rewrite> {
+        let moves: BTreeSet<usize> = self
+            .spec
+            .partition_by
+            .iter()
+            .filter_map(|column| edits.cells.get(column))
+            .flat_map(|cells| cells.rows.iter().copied())
+            .collect();
+        let at = |rows: &[usize]| -> Vec<u64> { rows.iter().map(|row| positions[*row]).collect() };
+        let moved_rows: Vec<usize> = moves.iter().copied().collect();
+        let mut places = Positions { deleted: at(&edits.erased), moved: at(&moved_rows), ..Positions::default() };
+        places.updated = edits.changed.iter().filter(|row| !moves.contains(row)).map(|row| positions[*row]).collect();
+        let mut deleted: Vec<u64> = places.deleted.iter().chain(&places.moved).copied().collect();
+        deleted.sort_unstable();
+        let mut left_out: Vec<u64> = deleted.iter().chain(opened.deleted_rows()).copied().collect();
+        left_out.sort_unstable();
+        left_out.dedup();
+        let now = |position: &u64| position - left_out.partition_point(|out| out < position) as u64;
+        places.now = places.updated.iter().map(now).collect();
+        let mut columns = Vec::new();
+        for (column, cells) in &edits.cells {
+            if self.spec.partition_by.contains(column) {
+                continue;
+            }
+            let values = cells.values(&self.dataset, column)?;
+            let stay: Vec<usize> = (0..cells.rows.len()).filter(|i| !moves.contains(&cells.rows[*i])).collect();
+            if stay.is_empty() {
+                continue;
+            }
+            let indices = UInt64Array::from_iter_values(stay.iter().map(|i| *i as u64));
+            let values = arrow::compute::take(&values, &indices, None).map_err(internal)?;
+            let rows = stay.iter().map(|i| positions[cells.rows[*i]]).collect();
+            columns.push(ColumnEdit { column: column.clone(), rows, values });
+        }
+        let moved = if moved_rows.is_empty() {
+            None
+        } else {
+            let whole = opened.rows_at(&arrow_schema(&self.spec), &places.moved).await?;
+            Some(edited(&whole, &edits.only(&moved_rows), &self.dataset)?)
+        };
+        let spliced = opened.splice(&Edits { deleted, columns }, &self.settings, stats).await?;
+        let ids = self.ids(opened, &edits).await?;
+        Ok(Rewrite { spliced, moved, positions: places, counts: self.counts(rows, &edits)?, ids })
+    }
+
+    /// The ids of the old file and those that rows get: those that went with rows are told of too, which costs a look too many.
+    async fn ids(&self, opened: &SpliceFile, edits: &RowEdits) -> Result<Option<FileIds>> {
+        let fields = self.dataset.indexed_fields();
+        let Some(mut ids) = self.index.ids_of(&opened.file().name, &fields).await? else { return Ok(None) };
+        for field in &fields {
+            if let Some(cells) = edits.cells.get(field) {
+                ids.add_column(field, &cells.values(&self.dataset, field)?)?;
+            }
+        }
+        if let Some(cells) = edits.cells.get(ORIGINAL) {
+            ids.add_originals(&cells.values(&self.dataset, ORIGINAL)?)?;
+        }
+        Ok(Some(ids))
+    }
+
+    /// Rows changed and gone, by organisation and event date.
+    fn counts(&self, rows: &RecordBatch, edits: &RowEdits) -> Result<BTreeMap<(String, i32), (u64, u64)>> {
+        let source = SourceRows::new(rows, &self.dataset)?;
+        let dates = rows.column_by_name("event_date").and_then(|c| c.as_primitive_opt::<Date32Type>());
+        let date = |row: usize| dates.filter(|d| d.is_valid(row)).map_or_else(|| source.event_date(row), |d| d.value(row));
+        let mut counts: BTreeMap<(String, i32), (u64, u64)> = BTreeMap::new();
+        for row in &edits.changed {
+            counts.entry((source.org(*row).to_owned(), date(*row))).or_default().0 += 1;
+        }
+        for row in &edits.erased {
+            counts.entry((source.org(*row).to_owned(), date(*row))).or_default().1 += 1;
+        }
+        Ok(counts)
+    }
+}
+
+/// The columns beside the deciding ones that may change: those that fates set and those that were changed before.
+fn further_columns(rows: &RecordBatch, dataset: &Dataset, fates: &HashMap<SortedKey, Fate>) -> Result<BTreeSet<String>> {
+    let mut columns: BTreeSet<String> = BTreeSet::new();
+    for fate in fates.values() {
+        for piece in fate.pieces() {
+            if let Ending::Live(live) = &piece.ending {
+                columns.extend(live.columns.iter().map(|set| set.column.to_string()));
+            }
+        }
+    }
+    let source = SourceRows::new(rows, dataset)?;
+    for row in 0..source.len() {
+        columns.extend(source.original(row)?.columns().map(str::to_owned));
+    }
+    Ok(columns)
+}
+
+fn projected<'n>(schema: &SchemaRef, names: impl IntoIterator<Item = &'n str>) -> SchemaRef {
+    let fields: Vec<_> = names.into_iter().filter_map(|name| schema.field_with_name(name).ok().cloned()).collect();
+    Arc::new(Schema::new(fields))
+}
+
+fn internal(error: arrow::error::ArrowError) -> alluvium_core::Error {
+    alluvium_core::Error::new(alluvium_core::Kind::Internal, "changing rows of a file").source(error)
+}

@@ -1,0 +1,239 @@
+//! One attempt at moving a table: every file that may hold what changed is looked at, what is to be rewritten is staged.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use alluvium_core::{
+    BatchKey, BatchRecord, DatasetName, DatePartitionCount, Error, Kind, LedgerPosition, LedgerShape, Mutation, PlannedOn,
+    RECORD_FORMAT, Range, RecordBody, Recorded, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
+};
+use alluvium_lake::{
+    ChangedFile, DeletedRows, IndexReader, Rewrites, RewrittenFile, SpliceSettings, StageSettings, Stager, Sweep, blocking,
+    live_files_digest,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::file::{Candidate, Looked, Looking, Rewrite};
+use super::run::Mutating;
+use super::wanted::WantedNodes;
+use crate::engine::Engine;
+use crate::ledger::DatasetLedger;
+use crate::requests::{StateChanges, matched, newest_mutation};
+use crate::resolve::Hits;
+
+/// Files that are looked at at the same time, at most.
+const FILES_AT_ONCE: usize = 4;
+/// How many finished files may wait to be put.
+const FILES_IN_FLIGHT: usize = 16;
+
+impl Mutating<'_> {
+    /// The record of an attempt that moves the table from `from`, where it is at `version`, to `to`; `None` if there is nothing to do.
+    /// Requests that wait are tried with a batch that moves the table, and where `tries` says so. `fixed`: another attempt at this batch was recorded, so there
+    /// is something to do.
+    #[expect(clippy::too_many_arguments, reason = "they are what an attempt is made of")]
+    pub(super) async fn plan(
+        &self,
+        key: BatchKey,
+        from: LedgerPosition,
+        to: LedgerPosition,
+        ledger: DatasetLedger,
+        (version, shape): (u64, Option<LedgerShape>),
+        tries: bool,
+        fixed: bool,
+    ) -> Result<Option<(BatchRecord, Vec<Sweep>)>> {
+        let spec = TableSpec::data(self.dataset);
+        let log = self.engine.log_of(&spec);
+        let newest = newest_mutation(&self.chain).await?;
+        let told = newest.as_ref().map_or(LedgerPosition::BEGINNING, |mutation| mutation.told);
+        let requests = ledger.requests_since(told).await?;
+        let open = self.engine.open_requests(&self.dataset.name).await?;
+        // An attempt comes with every batch that moves the table, and with the first of a run.
+        let tries = tries || from != to;
+        let waits = tries && open.values().any(|retry| retry.state == crate::requests::WAITING);
+        let standing = log.standing_files_with_statistics(version).await?;
+        // Rows that were resolved for another declaration are all looked at again.
+        let redeclared = !from.is_beginning() && shape != Some(ledger.shape());
+        let covered: HashSet<String> = newest.map(|m| m.foreign.into_iter().collect()).unwrap_or_default();
+        let is_foreign = |name: &str| parse_data_file(name).is_none_or(|f| f.chain.incarnation != self.incarnation);
+        let foreign: Vec<String> = standing.iter().map(|(f, _)| f.name.clone()).filter(|name| is_foreign(name)).collect();
+        let new_foreign: HashSet<&str> = foreign.iter().map(String::as_str).filter(|name| !covered.contains(*name)).collect();
+        let resolves_foreign = !new_foreign.is_empty() && to > LedgerPosition::BEGINNING;
+        if from == to && told >= to && !waits && !resolves_foreign && !redeclared && !fixed {
+            return Ok(None);
+        }
+        let changed = ledger.changed_since(if redeclared { LedgerPosition::BEGINNING } else { from }).await?;
+        let wanted = WantedNodes::new(&changed, &requests);
+        let wanted_of_foreign = if resolves_foreign {
+            let all = ledger.changed_since(LedgerPosition::BEGINNING).await?;
+            WantedNodes::new(&all, &ledger.requests_since(LedgerPosition::BEGINNING).await?)
+        } else {
+            WantedNodes::default()
+        };
+        let live = standing.iter().map(|(f, _)| (f.name.clone(), f.deleted.as_ref().map(DeletedRows::mark)));
+        let planned_on = PlannedOn { version, live_files: live_files_digest(live) };
+        let now_micros = self.engine.clock.now_micros();
+        let settings = StageSettings {
+            chain: self.chain.chain().clone(),
+            key,
+            now_ms: now_micros.div_euclid(1000),
+            org: None,
+            files_in_flight: FILES_IN_FLIGHT,
+            index: Some(self.engine.index_of(self.dataset)),
+        };
+        let looking = Arc::new(Looking {
+            log: log.clone(),
+            dataset: self.dataset.clone(),
+            settings: SpliceSettings::new(&spec, &log.stored_schema().await?),
+            spec: spec.clone(),
+            ledger: ledger.clone(),
+            index: IndexReader::new(&self.engine.store, &self.engine.resolver, spec.name.clone()),
+            wanted,
+            wanted_of_foreign,
+            redeclared,
+        });
+        let candidates: Vec<_> = standing
+            .into_iter()
+            .map(|(file, stats)| {
+                let is_new_foreign = new_foreign.contains(file.name.as_str());
+                (file, stats, is_new_foreign)
+            })
+            .filter(|(file, _, foreign)| looking.may_hold(file, *foreign))
+            .collect();
+        let candidates = looking.indexed(candidates).await?;
+        let mut work = RewriteWork { files_opened: candidates.len() as u64, ..RewriteWork::default() };
+        let stager = Stager::new(&log, &spec, settings.clone());
+        let sweep = stager.sweep();
+        let staged = self.rewrite(&looking, candidates, stager, &mut work).await;
+        let (data, counts, hits, rewrites) = match staged {
+            Ok(staged) => staged,
+            Err(e) => {
+                sweep.run().await;
+                return Err(e);
+            }
+        };
+        let rewrites = if rewrites.files.is_empty() {
+            None
+        } else {
+            let Engine { store, resolver, .. } = self.engine;
+            Some(rewrites.stage(store, resolver, &spec.name, self.chain.chain(), key).await?)
+        };
+        let relevant: BTreeSet<&str> =
+            requests.iter().map(|(r, _)| r.id.as_str()).chain(open.keys().map(String::as_str)).collect();
+        let mut matched = matched(&ledger, self.dataset, &hits).await?;
+        matched.retain(|id, _| relevant.contains(id.as_str()));
+        let matched_before = self.engine.matched_at_ingest(&self.dataset.name).await?;
+        let states =
+            StateChanges::plan(&requests, &matched_before, &open, matched, tries, self.engine.project.requests.max_attempts);
+        let (retries, outcomes) = states.stage(self.engine, &self.dataset.name, &settings).await?;
+        let recorded = Recorded {
+            range: Range::Ledger { from, to },
+            data,
+            dead_letters: TableFiles::default(),
+            retries,
+            outcomes,
+            ledger: from,
+            shape: Some(ledger.shape()),
+            mutation: Some(Mutation { to, planned_on, foreign, rewrites, told: told.max(to), work }),
+            counts,
+            skipped: 0,
+            staged_at_micros: now_micros,
+        };
+        let record = BatchRecord {
+            format: RECORD_FORMAT,
+            chain: self.chain.chain().clone(),
+            batch: key.batch,
+            attempt: key.attempt,
+            body: RecordBody::Intent(Box::new(recorded)),
+        };
+        Ok(Some((record, vec![sweep])))
+    }
+
+    /// Looks at the candidates and stages what stands in their places.
+    async fn rewrite(
+        &self,
+        looking: &Arc<Looking>,
+        candidates: Vec<Candidate>,
+        mut stager: Stager,
+        work: &mut RewriteWork,
+    ) -> Result<(TableFiles, Vec<DatePartitionCount>, Hits, Rewrites)> {
+        let (mut removes, mut marks) = (Vec::new(), BTreeMap::new());
+        let mut rewrites = Rewrites::default();
+        let mut counts: BTreeMap<(String, i32), (u64, u64)> = BTreeMap::new();
+        let mut hits = Hits::new();
+        let looks = candidates.into_iter().map(|(file, stats, foreign)| {
+            let looking = looking.clone();
+            async move {
+                let looked = tokio::spawn(async move { looking.look(file, stats, foreign).await });
+                looked.await.map_err(|e| Error::new(Kind::Internal, "looking at a data file").source(e))?
+            }
+        });
+        let mut looks = stream::iter(looks).buffered(FILES_AT_ONCE);
+        while let Some(looked) = looks.try_next().await? {
+            let Looked { file, rewrite, hits: of_file } = looked;
+            for (hit, rows) in of_file {
+                *hits.entry(hit).or_default() += rows;
+            }
+            let Some(Rewrite { spliced, moved, positions, counts: of_file, ids }) = rewrite else { continue };
+            let mut ids = ids.filter(|_| spliced.files.len() == 1);
+            let values: Vec<(String, Option<String>)> = looking
+                .spec
+                .partition_by
+                .iter()
+                .map(|column| (column.clone(), file.partition_value(column).map(str::to_owned)))
+                .collect();
+            work.files_rewritten += 1;
+            work.bytes_copied += spliced.bytes_copied;
+            work.bytes_encoded += spliced.bytes_encoded;
+            let mut rewritten = RewrittenFile {
+                old: file.name.clone(),
+                now: positions.now,
+                updated: positions.updated,
+                deleted: positions.deleted,
+                moved: positions.moved,
+                new: Vec::new(),
+            };
+            for file in spliced.files {
+                rewritten.new.push(stager.adopt(&values, file, ids.take()).await?);
+            }
+            rewrites.files.push(rewritten);
+            if let Some(rows) = moved {
+                stager = blocking("staging rows of another partition", move || stager.stage(vec![rows]).map(|()| stager)).await?;
+            }
+            for (partition, (updated, deleted)) in of_file {
+                work.updated += updated;
+                work.deleted += deleted;
+                let sum = counts.entry(partition).or_default();
+                *sum = (sum.0 + updated, sum.1 + deleted);
+            }
+            if let Some(deleted) = &file.deleted {
+                marks.insert(file.name.clone(), deleted.as_logged());
+            }
+            removes.push(log_spelling(&file, &self.dataset.name)?);
+        }
+        removes.sort_unstable();
+        let (mut data, _) = stager.finish().await?;
+        let in_place: HashSet<&String> = rewrites.files.iter().flat_map(|file| &file.new).collect();
+        let moved = data.adds.iter().map(|add| &add.path).filter(|path| !in_place.contains(path)).cloned().collect();
+        rewrites.moved = moved;
+        (data.removes, data.marks) = (removes, marks);
+        let counts = counts
+            .into_iter()
+            .map(|((org, event_date), (updated, deleted))| DatePartitionCount { org, event_date, inserted: 0, updated, deleted })
+            .collect();
+        Ok((data, counts, hits, rewrites))
+    }
+}
+
+/// The path of a file as the log spells it. We read it decoded, and what another program may have encoded cannot be told from what it did
+/// not; a remove in another spelling would leave the file in the table.
+fn log_spelling(file: &ChangedFile, dataset: &DatasetName) -> Result<String> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/' | b'=');
+    if file.name.bytes().all(plain) {
+        return Ok(file.name.clone());
+    }
+    Err(Error::new(
+        Kind::Unsupported,
+        format!("dataset {dataset}: a request changes rows of {}, whose path the log spells with escapes", file.name),
+    )
+    .hint("another program wrote that file; let it rewrite the file under a plain path, without characters that need escaping"))
+}

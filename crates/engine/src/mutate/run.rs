@@ -1,0 +1,297 @@
+//! The rounds of a mutation: take requests in, fold them, move each data table to the newest position.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use alluvium_core::{
+    Attempt, BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Range, RecordBody,
+    Result, Shard, TableSpec, app_id,
+};
+use alluvium_lake::{ChainListing, ChainStore, Lease, LeaseWatch, PutNew};
+use bytes::Bytes;
+
+use crate::engine::Engine;
+use crate::ingest::{Finished, Finishing, IngestOptions, Mode, RunSummary, floor_lease_name};
+use crate::ledger::DatasetLedger;
+
+/// How long to wait before looking again whether another process still works on the same table.
+const LEASE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a follower rests when it found nothing to do.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
+
+/// After so many plans that appends were quicker than, appends wait.
+const LOSSES_BEFORE_FLOOR: u32 = 3;
+
+/// One dataset's part in a run.
+pub(super) struct Mutating<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) dataset: &'a Dataset,
+    pub(super) incarnation: Incarnation,
+    pub(super) chain: ChainStore,
+}
+
+/// What a round did.
+enum Round {
+    /// A batch was finished.
+    Batch,
+    /// Look again.
+    Again,
+    /// There is nothing to do.
+    Idle,
+}
+
+impl Engine {
+    /// Takes requests in, and applies to the tables of `datasets` those that were not applied yet.
+    ///
+    /// # Errors
+    /// Only what concerns all datasets; the rest is in [`RunSummary::failed`].
+    ///
+    /// # Cancel safety
+    /// Cancelled anywhere, the next run goes on where this one was.
+    pub async fn mutate(&self, datasets: &[&Dataset], options: impl Into<IngestOptions>) -> Result<RunSummary> {
+        let options = options.into();
+        let mut summary = RunSummary::default();
+        // Requests that wait for a row are tried once a run by themselves; a follower tries them with what comes.
+        let mut tried: BTreeSet<DatasetName> = BTreeSet::new();
+        loop {
+            let before = summary.batches;
+            let once = IngestOptions { mode: Mode::UntilIdle, ..options };
+            self.finish_intake(&mut summary).await?;
+            if self.project.requests.has_source {
+                let taken = self.ingest(&[&self.project.requests.intake], once).await?;
+                summary.add(taken);
+            }
+            self.apply_requests(datasets, &mut tried, &mut summary).await?;
+            if options.mode != Mode::Follow || self.stop.asked() {
+                return Ok(summary);
+            }
+            if let Some(lasting) = summary.failed.iter().position(|(_, e)| !e.may_pass()) {
+                summary.failed.swap(0, lasting);
+                return Ok(summary);
+            }
+            for (_, error) in summary.failed.drain(..) {
+                self.observer.warning(&format!("{}; trying again", error.chain_text()));
+            }
+            if summary.batches == before {
+                self.stop.sleep(FOLLOW_INTERVAL).await;
+            }
+        }
+    }
+
+    /// Runs the jobs that are built: requests go before events.
+    ///
+    /// # Errors
+    /// As [`Engine::mutate`] and [`Engine::ingest`].
+    pub async fn run_all(&self, datasets: &[&Dataset], options: impl Into<IngestOptions>) -> Result<RunSummary> {
+        let options = options.into();
+        if options.mode == Mode::Follow {
+            let (mutated, ingested) = futures::future::join(self.mutate(datasets, options), self.ingest(datasets, options)).await;
+            let mut summary = mutated?;
+            summary.add(ingested?);
+            return Ok(summary);
+        }
+        let mut summary = self.mutate(datasets, options).await?;
+        summary.add(self.ingest(datasets, options).await?);
+        Ok(summary)
+    }
+
+    /// Moves the tables of `datasets` to the newest position of the ledger.
+    async fn apply_requests(
+        &self,
+        datasets: &[&Dataset],
+        tried: &mut BTreeSet<DatasetName>,
+        summary: &mut RunSummary,
+    ) -> Result<()> {
+        let Some(incarnation) = self.existing_incarnation().await? else { return Ok(()) };
+        for dataset in datasets {
+            if self.stop.asked() {
+                break;
+            }
+            let chain = self.chain(&incarnation, Job::Mutate, dataset, Shard::WHOLE);
+            let mutating = Mutating { engine: self, dataset, incarnation: incarnation.clone(), chain };
+            let mut tries = !tried.contains(&dataset.name);
+            match mutating.run_alone(&mut tries, summary).await {
+                Ok(()) => {}
+                Err(e) => summary.failed.push((dataset.name.0.clone(), e)),
+            }
+            tried.insert(dataset.name.clone());
+        }
+        Ok(())
+    }
+
+    /// Finishes a batch of requests that another process left, also where there is no source to read.
+    async fn finish_intake(&self, summary: &mut RunSummary) -> Result<()> {
+        let Some(incarnation) = self.existing_incarnation().await? else { return Ok(()) };
+        let intake = self.chain(&incarnation, Job::Mutate, &self.project.requests.intake, Shard::WHOLE);
+        let listing = intake.listing().await?;
+        if listing.newest().is_some_and(|newest| !listing.done.contains(&newest.batch)) {
+            summary.add(self.submit_requests("", Bytes::new()).await?);
+        }
+        Ok(())
+    }
+
+    /// The last batch of requests that is finished.
+    pub(crate) async fn requests_taken(&self, incarnation: &Incarnation) -> Result<BatchNumber> {
+        let chain = self.chain(incarnation, Job::Mutate, &self.project.requests.intake, Shard::WHOLE);
+        Ok(chain.listing().await?.newest_done().unwrap_or(BatchNumber(0)))
+    }
+}
+
+async fn give_back(lease: Lease) {
+    if let Err(error) = lease.release().await {
+        tracing::warn!(error = %error.chain_text(), "could not give back a lease");
+    }
+}
+
+impl Mutating<'_> {
+    async fn run_alone(&self, tries: &mut bool, summary: &mut RunSummary) -> Result<()> {
+        let name = format!("{}.{}", Job::Mutate, self.dataset.name);
+        let mut watch = LeaseWatch::new(&self.engine.store, &self.engine.resolver, &name, self.engine.project.lease_ttl);
+        let lease = loop {
+            match watch.try_acquire().await? {
+                Some(lease) => break lease,
+                None if self.engine.stop.asked() => return Ok(()),
+                None => self.engine.stop.sleep(LEASE_INTERVAL).await,
+            }
+        };
+        let done = self.run(tries, summary).await;
+        if let Err(error) = lease.release().await {
+            tracing::warn!(error = %error.chain_text(), "could not give back a lease");
+        }
+        done
+    }
+
+    async fn run(&self, tries: &mut bool, summary: &mut RunSummary) -> Result<()> {
+        // Appends that are quicker than a plan make it be made again; after a few they wait for one.
+        let (mut lost, mut floor) = (0, None);
+        while !self.engine.stop.asked() {
+            match self.round(summary, tries).await? {
+                Round::Batch => lost = 0,
+                Round::Idle => break,
+                Round::Again => {
+                    lost += 1;
+                    if lost >= LOSSES_BEFORE_FLOOR && floor.is_none() {
+                        let name = floor_lease_name(self.dataset);
+                        let Engine { store, resolver, project, .. } = self.engine;
+                        floor = LeaseWatch::new(store, resolver, &name, project.lease_ttl).try_acquire().await?;
+                    }
+                    self.engine.stop.sleep(LEASE_INTERVAL * lost.min(20)).await;
+                }
+            }
+            if lost == 0
+                && let Some(floor) = floor.take()
+            {
+                give_back(floor).await;
+            }
+        }
+        if let Some(floor) = floor {
+            give_back(floor).await;
+        }
+        Ok(())
+    }
+
+    async fn round(&self, summary: &mut RunSummary, tries: &mut bool) -> Result<Round> {
+        let listing = self.chain.listing().await?;
+        let Some(newest) = listing.newest() else {
+            return self.next_batch(BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST }, None, summary, tries).await;
+        };
+        if listing.done.contains(&newest.batch) {
+            self.drop_old_records(&listing, newest.batch).await?;
+            return self.next_batch(BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }, None, summary, tries).await;
+        }
+        let gone =
+            || Error::new(Kind::Unavailable, format!("the record of batch {newest} was listed and is gone")).hint("run again");
+        let record = self.chain.record(newest).await?.ok_or_else(gone)?;
+        let why = match self.finishing(true).finish(&record).await? {
+            Finished::Done(mark) => {
+                summary.batches += 1;
+                summary.outcome += mark.outcome;
+                *tries = false;
+                return Ok(Round::Batch);
+            }
+            Finished::Amend(why) => why,
+        };
+        let attempt = newest.attempt.next().ok_or_else(|| {
+            Error::new(Kind::Internal, format!("batch {newest} of {} was attempted too often: {why}", self.dataset.name))
+        })?;
+        // The first record fixed the range; a void one may stand before it.
+        let range = match &record.body {
+            RecordBody::Intent(recorded) => Some(recorded.range.clone()),
+            RecordBody::Void => self.earlier_range(&listing, newest).await?,
+        };
+        self.attempt(BatchKey { batch: newest.batch, attempt }, range, summary, tries).await
+    }
+
+    async fn earlier_range(&self, listing: &ChainListing, key: BatchKey) -> Result<Option<Range>> {
+        for attempt in listing.records.get(&key.batch).into_iter().flatten() {
+            if let Some(recorded) = self.chain.recorded_range(BatchKey { attempt: *attempt, ..key }).await? {
+                return Ok(Some(recorded.range));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn next_batch(&self, key: BatchKey, range: Option<Range>, summary: &mut RunSummary, tries: &mut bool) -> Result<Round> {
+        self.attempt(key, range, summary, tries).await
+    }
+
+    /// Plans a batch, records it, and publishes it. `range` is that of an earlier attempt, if there was one.
+    async fn attempt(&self, key: BatchKey, range: Option<Range>, summary: &mut RunSummary, tries: &mut bool) -> Result<Round> {
+        let spec = TableSpec::data(self.dataset);
+        let log = self.engine.log_of(&spec);
+        let app = app_id(self.chain.chain());
+        // A table that is not there has no rows, and is made at the newest position when the first come. What stands there is read before
+        // what was taken in, which is never behind it.
+        let Some(state) = log.state(&app).await? else { return Ok(Round::Idle) };
+        let from = state.ledger();
+        let taken = self.engine.requests_taken(&self.incarnation).await?;
+        if taken.0 < from.0 {
+            return Err(Error::new(
+                Kind::Corrupt,
+                format!(
+                    "dataset {}: its table has applied {from} batches of requests, and only {taken} were taken in",
+                    self.dataset.name
+                ),
+            )
+            .hint("_alluvium or the table requests was restored to an older state: bring back the newest"));
+        }
+        let to = match range {
+            Some(Range::Ledger { to, .. }) => to,
+            _ => LedgerPosition(taken.0),
+        };
+        let ledger = DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to).await?;
+        log.ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        let planned = self.plan(key, from, to, ledger, (state.version(), state.shape()), *tries, range.is_some()).await?;
+        let Some((record, sweeps)) = planned else { return Ok(Round::Idle) };
+        if self.chain.write(&record).await? == PutNew::Exists {
+            // Only a record that stands there tells that ours never will.
+            if self.chain.record(record.key()).await?.is_some() {
+                for sweep in sweeps {
+                    sweep.run().await;
+                }
+            }
+            return Ok(Round::Again);
+        }
+        match self.finishing(false).finish(&record).await? {
+            Finished::Done(mark) => {
+                summary.batches += 1;
+                summary.outcome += mark.outcome;
+                *tries = false;
+                Ok(Round::Batch)
+            }
+            Finished::Amend(_) => Ok(Round::Again),
+        }
+    }
+
+    async fn drop_old_records(&self, listing: &ChainListing, finished: BatchNumber) -> Result<()> {
+        const RECORDS_KEPT: u64 = 64;
+        if (listing.records.len() as u64) < 2 * RECORDS_KEPT {
+            return Ok(());
+        }
+        self.chain.delete(&listing.before(BatchNumber(finished.0.saturating_sub(RECORDS_KEPT)))).await
+    }
+
+    fn finishing(&self, resumed: bool) -> Finishing<'_> {
+        Finishing { engine: self.engine, incarnation: &self.incarnation, dataset: self.dataset, chain: &self.chain, resumed }
+    }
+}

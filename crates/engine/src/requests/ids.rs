@@ -1,0 +1,134 @@
+//! Which requests were accepted, by their ids: so that the same is taken once, and another of the same id refused.
+
+use std::collections::HashMap;
+
+use alluvium_core::{BatchNumber, BatchSpan, Error, Incarnation, Kind, RequestDigest, Result};
+use alluvium_lake::{MergeMode, SortedKey, SortedWriter};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::engine::Engine;
+use crate::ledger::Series;
+
+/// The batches that are made into one file at a time, at most: each has a bounded number of requests.
+const BATCHES_AT_ONCE: u64 = 16;
+/// Files that another process merges meanwhile are looked for again so often, at most.
+const MAX_LOOKS: u32 = 8;
+
+/// The ids of the requests that the batches up to one have accepted.
+#[derive(Debug)]
+pub(crate) struct RequestIds {
+    series: Series,
+    finished: BatchNumber,
+}
+
+/// What is known of an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KnownRequest {
+    pub(crate) digest: RequestDigest,
+    pub(crate) batch: BatchNumber,
+}
+
+/// The key of a request's id.
+pub(crate) fn id_key(request_id: &str) -> SortedKey {
+    let mut key = [0; SortedKey::BYTES];
+    key[..16].copy_from_slice(&xxh3_128(request_id.as_bytes()).to_be_bytes());
+    SortedKey(key)
+}
+
+impl RequestIds {
+    /// The ids of the batches up to `finished`, all of which are finished. What no file tells yet is read from `requests`.
+    pub(crate) async fn open(engine: &Engine, incarnation: &Incarnation, finished: BatchNumber) -> Result<Self> {
+        let directory = engine.resolver.request_ids_dir(incarnation);
+        let mut series = Series::open(&engine.store, directory, finished).await?;
+        while series.to() < finished {
+            let to = BatchNumber(finished.0.min(series.to().0 + BATCHES_AT_ONCE));
+            let Some(span) = BatchSpan::new(series.to(), to) else { break };
+            let mut entries: Vec<(SortedKey, [u8; 40])> = engine
+                .accepted(span)
+                .await?
+                .iter()
+                .map(|accepted| {
+                    (id_key(&accepted.request.id), encode(KnownRequest { digest: accepted.digest, batch: accepted.batch }))
+                })
+                .collect();
+            entries.sort_unstable();
+            let mut writer = SortedWriter::new(&engine.store, series.path(span))?;
+            for (key, value) in &entries {
+                writer.push(*key, value)?;
+            }
+            match writer.finish("").await {
+                // Another process was quicker with the same.
+                Err(e) if e.kind() == Kind::Conflict => {}
+                written => {
+                    let _size = written?;
+                }
+            }
+            series.extend(finished).await?;
+            if series.to() < to {
+                return Err(Error::new(Kind::Unavailable, "an index of requests was written and is not there").hint("run again"));
+            }
+        }
+        match series.merge_small(MergeMode::KeepAll, finished).await {
+            // Another process merges them.
+            Err(e) if e.kind() == Kind::NotFound => series = series.opened_again(finished).await?,
+            merged => merged?,
+        }
+        Ok(Self { series, finished })
+    }
+
+    /// What is known of these ids' keys.
+    pub(crate) async fn known(&self, mut keys: Vec<SortedKey>) -> Result<HashMap<SortedKey, KnownRequest>> {
+        keys.retain(|key| self.series.may_contain(key));
+        keys.sort_unstable();
+        keys.dedup();
+        let mut found = Self::known_in(&self.series, &keys).await;
+        for _ in 1..MAX_LOOKS {
+            // A file is gone once another process has merged it into another.
+            if !found.as_ref().is_err_and(|e| e.kind() == Kind::NotFound) {
+                break;
+            }
+            found = Self::known_in(&self.series.opened_again(self.finished).await?, &keys).await;
+        }
+        found
+    }
+
+    async fn known_in(series: &Series, keys: &[SortedKey]) -> Result<HashMap<SortedKey, KnownRequest>> {
+        let mut known = HashMap::new();
+        series
+            .get_all(keys, |at, value| {
+                known.insert(keys[at], decode(value)?);
+                Ok(())
+            })
+            .await?;
+        Ok(known)
+    }
+}
+
+fn encode(known: KnownRequest) -> [u8; 40] {
+    let mut value = [0; 40];
+    value[..32].copy_from_slice(&known.digest.0);
+    value[32..].copy_from_slice(&known.batch.0.to_le_bytes());
+    value
+}
+
+fn decode(value: &[u8]) -> Result<KnownRequest> {
+    let parts = value.split_at_checked(32).and_then(|(digest, batch)| Some((digest.try_into().ok()?, batch.try_into().ok()?)));
+    let (digest, batch) = parts.ok_or_else(|| {
+        Error::new(Kind::Corrupt, "an index of requests is damaged").hint("delete _alluvium/ledger: it is made again")
+    })?;
+    Ok(KnownRequest { digest: RequestDigest(digest), batch: BatchNumber(u64::from_le_bytes(batch)) })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_known_reads_back() {
+        let known = KnownRequest { digest: RequestDigest([7; 32]), batch: BatchNumber(1 << 40) };
+        assert_eq!(decode(&encode(known)).unwrap(), known);
+        assert_eq!(decode(&encode(known)[..39]).unwrap_err().kind(), Kind::Corrupt);
+        assert_ne!(id_key("r1"), id_key("r2"));
+    }
+}

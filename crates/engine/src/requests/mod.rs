@@ -1,0 +1,13 @@
+//! Requests: taken in like events, exactly once, by one chain whose batches are the positions of the ledger.
+
+mod ids;
+mod show;
+mod states;
+mod table;
+mod taking;
+
+pub(crate) use ids::RequestIds;
+pub use show::{RequestState, RequestStatus};
+pub(crate) use states::{StateChanges, WAITING, matched, newest_mutation};
+pub(crate) use table::Accepted;
+pub(crate) use taking::RequestTaking;

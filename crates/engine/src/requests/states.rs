@@ -1,0 +1,301 @@
+//! What became of requests: which matched rows of a dataset, and which still wait for some. As rows of `retries` and `_alluvium/outcomes`.
+//!
+//! | a request that counts for the dataset | `retries` | state |
+//! |---|---|---|
+//! | matched a row when its batch was applied | nothing | applied |
+//! | matched none | a row, one more with each later batch that still sees none | waiting, after the last attempt unmatched |
+//! | matched one later, that ingest took in or another request led to | a last row | applied |
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use alluvium_core::{
+    BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Mutation, RecordBody, Request,
+    Result, RowGroup, Shard, TableFiles, TableName, TableSpec, parse_data_file,
+};
+use alluvium_lake::{ChainStore, StageSettings, Stager, arrow_schema, blocking};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::datatypes::Int64Type;
+
+use crate::engine::Engine;
+use crate::ledger::{DatasetLedger, OwnedNode};
+use crate::resolve::{HitRow, Hits};
+
+/// A request's state in a dataset, as `retries` spells it.
+pub(crate) const WAITING: &str = "waiting";
+pub(crate) const UNMATCHED: &str = "unmatched";
+pub(crate) const APPLIED: &str = "applied";
+
+/// A request of which no row was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Retry {
+    pub(crate) org: String,
+    pub(crate) attempts: u64,
+    pub(crate) state: String,
+}
+
+/// How many rows requests matched in a batch, by id; with the organisation.
+pub(crate) type Matched = BTreeMap<String, (String, u64)>;
+
+/// How many of the rows each request matched on their way.
+pub(crate) async fn matched(ledger: &DatasetLedger, dataset: &Dataset, hits: &Hits) -> Result<Matched> {
+    if hits.is_empty() {
+        return Ok(Matched::new());
+    }
+    let mut nodes: Vec<(String, OwnedNode)> = Vec::new();
+    for hit in hits.keys() {
+        nodes.push((hit.org.clone(), OwnedNode::Org));
+        nodes.extend(hit.nodes(dataset).into_iter().map(|node| (hit.org.clone(), node)));
+    }
+    nodes.sort_unstable();
+    nodes.dedup();
+    let position = BatchNumber(ledger.position().0);
+    let mut matched = Matched::new();
+    for (org, requests) in ledger.around(&nodes).await? {
+        let of_org: Vec<(&HitRow, Vec<Option<&str>>, u64)> = hits
+            .iter()
+            .filter(|(hit, _)| hit.org == org)
+            .map(|(hit, rows)| (hit, hit.ids.iter().map(Option::as_deref).collect(), *rows))
+            .collect();
+        let groups = of_org.iter().map(|(hit, ids, rows)| RowGroup {
+            ids,
+            key: hit.key.as_deref(),
+            event_time: hit.event_time,
+            rows: *rows,
+        });
+        let counts = requests.attribute(position, groups);
+        for (request, rows) in requests.requests().zip(counts).filter(|(_, rows)| *rows > 0) {
+            matched.insert(request.order.request_id.to_owned(), (org.clone(), rows));
+        }
+    }
+    Ok(matched)
+}
+
+/// Rows of `retries` and `_alluvium/outcomes` that a batch adds.
+#[derive(Debug, Default)]
+pub(crate) struct StateChanges {
+    /// Request, organisation, attempts, state.
+    pub(crate) retries: Vec<(String, String, u64, &'static str)>,
+    pub(crate) matched: Matched,
+}
+
+impl StateChanges {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.retries.is_empty() && self.matched.is_empty()
+    }
+
+    /// What a batch says of requests: those of `new` had no state in the dataset yet, though some may have matched rows on their way in; `open` are those that wait, or did too often.
+    /// Without `tries`, those that still match nothing are left as they are.
+    pub(crate) fn plan(
+        new: &[(Request, BatchNumber)],
+        matched_before: &HashSet<String>,
+        open: &BTreeMap<String, Retry>,
+        matched: Matched,
+        tries: bool,
+        max_attempts: u64,
+    ) -> Self {
+        let mut retries = Vec::new();
+        let attempted = |attempts: u64| if attempts >= max_attempts { UNMATCHED } else { WAITING };
+        let was_seen = |id: &String| matched.contains_key(id) || matched_before.contains(id);
+        for (request, _) in new.iter().filter(|(request, _)| !was_seen(&request.id)) {
+            retries.push((request.id.clone(), request.org.clone(), 1, attempted(1)));
+        }
+        for (id, retry) in open {
+            if matched.contains_key(id) {
+                retries.push((id.clone(), retry.org.clone(), retry.attempts, APPLIED));
+            } else if tries && retry.state == WAITING {
+                let attempts = retry.attempts + 1;
+                retries.push((id.clone(), retry.org.clone(), attempts, attempted(attempts)));
+            }
+        }
+        Self { retries, matched }
+    }
+
+    /// Stages the rows for a batch.
+    pub(crate) async fn stage(
+        self,
+        engine: &Engine,
+        dataset: &DatasetName,
+        settings: &StageSettings,
+    ) -> Result<(TableFiles, TableFiles)> {
+        let now_micros = settings.now_ms * 1000;
+        let job = settings.chain.job;
+        let retries = if self.retries.is_empty() {
+            TableFiles::default()
+        } else {
+            let rows = retry_rows(&self.retries, dataset, job, settings.key, now_micros)?;
+            stage(engine, &TableSpec::retries(), settings, rows).await?
+        };
+        let outcomes = if self.matched.is_empty() {
+            TableFiles::default()
+        } else {
+            let rows = outcome_rows(&self.matched, dataset, job, settings.key, now_micros)?;
+            stage(engine, &TableSpec::outcomes(), settings, rows).await?
+        };
+        Ok((retries, outcomes))
+    }
+}
+
+async fn stage(engine: &Engine, spec: &TableSpec, settings: &StageSettings, rows: RecordBatch) -> Result<TableFiles> {
+    let settings = StageSettings { org: None, index: None, ..settings.clone() };
+    let stager = Stager::new(&engine.log_of(spec), spec, settings);
+    let stager = blocking("encoding states of requests", move || stager.stage(vec![rows]).map(|()| stager)).await?;
+    Ok(stager.finish().await?.0)
+}
+
+fn retry_rows(
+    retries: &[(String, String, u64, &'static str)],
+    dataset: &DatasetName,
+    job: Job,
+    key: BatchKey,
+    now_micros: i64,
+) -> Result<RecordBatch> {
+    let rows = retries.len();
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(retries.iter().map(|r| &r.0))),
+        Arc::new(StringArray::from_iter_values(retries.iter().map(|r| &r.1))),
+        Arc::new(StringArray::from(vec![dataset.0.as_str(); rows])),
+        Arc::new(Int64Array::from_iter_values(retries.iter().map(|r| r.2.cast_signed()))),
+        // With the next batch.
+        Arc::new(
+            TimestampMicrosecondArray::from_iter(retries.iter().map(|r| (r.3 == WAITING).then_some(now_micros)))
+                .with_timezone("UTC"),
+        ),
+        Arc::new(StringArray::from_iter_values(retries.iter().map(|r| r.3))),
+        Arc::new(StringArray::from(vec![job.name(); rows])),
+        Arc::new(Int64Array::from(vec![key.batch.0.cast_signed(); rows])),
+        Arc::new(TimestampMicrosecondArray::from(vec![now_micros; rows]).with_timezone("UTC")),
+    ];
+    RecordBatch::try_new(arrow_schema(&TableSpec::retries()), columns).map_err(internal)
+}
+
+fn outcome_rows(matched: &Matched, dataset: &DatasetName, job: Job, key: BatchKey, now_micros: i64) -> Result<RecordBatch> {
+    let rows = matched.len();
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(matched.keys())),
+        Arc::new(StringArray::from_iter_values(matched.values().map(|(org, _)| org))),
+        Arc::new(StringArray::from(vec![dataset.0.as_str(); rows])),
+        Arc::new(StringArray::from(vec![job.name(); rows])),
+        Arc::new(Int64Array::from(vec![key.batch.0.cast_signed(); rows])),
+        Arc::new(Int64Array::from_iter_values(matched.values().map(|(_, rows)| rows.cast_signed()))),
+        Arc::new(TimestampMicrosecondArray::from(vec![now_micros; rows]).with_timezone("UTC")),
+    ];
+    RecordBatch::try_new(arrow_schema(&TableSpec::outcomes()), columns).map_err(internal)
+}
+
+fn internal(error: arrow::error::ArrowError) -> Error {
+    Error::new(Kind::Internal, "collecting states of requests").source(error)
+}
+
+impl Engine {
+    /// The requests of which no row of the dataset was seen so far: those that wait, and those that did too often.
+    ///
+    /// # Errors
+    /// As reading a table.
+    pub(crate) async fn open_requests(&self, dataset: &DatasetName) -> Result<BTreeMap<String, Retry>> {
+        let mut newest: HashMap<String, (Retry, (i64, u64))> = HashMap::new();
+        let log = self.log(&TableName::RETRIES);
+        if !log.exists().await? {
+            return Ok(BTreeMap::new());
+        }
+        for file in log.live_files(None).await? {
+            for rows in log.read_file(&file.path).await? {
+                take_newest(&rows, dataset, &mut newest)?;
+            }
+        }
+        Ok(newest.into_iter().map(|(id, (retry, _))| (id, retry)).filter(|(_, retry)| retry.state != APPLIED).collect())
+    }
+}
+
+/// Of a request's rows, an `applied` one counts before all, else the one with the most attempts.
+fn take_newest(rows: &RecordBatch, dataset: &DatasetName, newest: &mut HashMap<String, (Retry, (i64, u64))>) -> Result<()> {
+    let corrupt = || {
+        Error::new(Kind::Corrupt, "the table retries holds what is no retry")
+            .hint("another program wrote to it; restore it from a backup")
+    };
+    let text = |name: &str| rows.column_by_name(name).and_then(|c| c.as_string_opt::<i32>()).ok_or_else(corrupt);
+    let (ids, orgs, datasets, states) = (text("request_id")?, text("org_id")?, text("dataset")?, text("state")?);
+    let attempts = rows.column_by_name("attempts").and_then(|c| c.as_primitive_opt::<Int64Type>()).ok_or_else(corrupt)?;
+    for row in 0..rows.num_rows() {
+        if datasets.is_null(row) || datasets.value(row) != dataset.0 {
+            continue;
+        }
+        let retry = Retry {
+            org: orgs.value(row).to_owned(),
+            attempts: attempts.value(row).unsigned_abs(),
+            state: states.value(row).to_owned(),
+        };
+        let rank = (i64::from(retry.state == APPLIED), retry.attempts);
+        match newest.get(ids.value(row)) {
+            Some((_, before)) if *before >= rank => {}
+            _ => {
+                newest.insert(ids.value(row).to_owned(), (retry, rank));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// Up to which position of the ledger every request has a state in the dataset.
+    pub(crate) async fn requests_told(&self, incarnation: &Incarnation, dataset: &Dataset) -> Result<LedgerPosition> {
+        let chain = self.chain(incarnation, Job::Mutate, dataset, Shard::WHOLE);
+        Ok(newest_mutation(&chain).await?.map_or(LedgerPosition::BEGINNING, |mutation| mutation.told))
+    }
+
+    /// The requests that a batch's files of outcomes tell of.
+    pub(crate) async fn told_in(&self, outcomes: &TableFiles) -> Result<HashSet<String>> {
+        let log = self.log(&TableName::OUTCOMES);
+        let mut told = HashSet::new();
+        for file in &outcomes.adds {
+            for rows in log.read_file(&file.path).await? {
+                take_ids(&rows, None, &mut told)?;
+            }
+        }
+        Ok(told)
+    }
+
+    /// The requests of which rows of the dataset were matched on their way in.
+    pub(crate) async fn matched_at_ingest(&self, dataset: &DatasetName) -> Result<HashSet<String>> {
+        let log = self.log(&TableName::OUTCOMES);
+        let mut matched = HashSet::new();
+        if !log.exists().await? {
+            return Ok(matched);
+        }
+        for file in log.live_files(None).await? {
+            if parse_data_file(&file.path).is_some_and(|name| name.chain.job != Job::Ingest || name.chain.dataset != *dataset) {
+                continue;
+            }
+            for rows in log.read_file(&file.path).await? {
+                take_ids(&rows, Some(dataset), &mut matched)?;
+            }
+        }
+        Ok(matched)
+    }
+}
+
+fn take_ids(rows: &RecordBatch, of: Option<&DatasetName>, ids: &mut HashSet<String>) -> Result<()> {
+    let corrupt = || Error::new(Kind::Corrupt, "what is remembered of requests cannot be read");
+    let text = |name: &str| rows.column_by_name(name).and_then(|c| c.as_string_opt::<i32>()).ok_or_else(corrupt);
+    let (named, datasets) = (text("request_id")?, text("dataset")?);
+    for row in 0..rows.num_rows() {
+        if named.is_valid(row) && of.is_none_or(|of| datasets.is_valid(row) && datasets.value(row) == of.0) {
+            ids.insert(named.value(row).to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// What the newest finished batch of a chain of mutations did.
+pub(crate) async fn newest_mutation(chain: &ChainStore) -> Result<Option<Mutation>> {
+    let listing = chain.listing().await?;
+    let Some(batch) = listing.newest_done() else { return Ok(None) };
+    for attempt in listing.records.get(&batch).into_iter().flatten().rev() {
+        let record = chain.record(BatchKey { batch, attempt: *attempt }).await?;
+        if let Some(RecordBody::Intent(recorded)) = record.map(|r| r.body) {
+            // All attempts at a batch go to the same position, and tell of the same requests.
+            return Ok(recorded.mutation);
+        }
+    }
+    Ok(None)
+}

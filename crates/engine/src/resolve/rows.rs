@@ -1,0 +1,122 @@
+//! Rows of a data table as the source gave them: what a request may match.
+
+use std::borrow::Cow;
+
+use alluvium_core::{Dataset, Error, Kind, Result};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Date32Type, TimeUnit, TimestampMicrosecondType};
+
+use super::original::{Original, id_of_json};
+
+/// The column that holds what the source gave.
+pub(crate) const ORIGINAL: &str = "_original";
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+/// The columns that tell which requests match a row.
+pub(crate) fn deciding_columns(dataset: &Dataset) -> Vec<&str> {
+    let mut names: Vec<&str> = vec![&dataset.org, &dataset.event_time, "event_date", ORIGINAL];
+    for name in dataset.identities.iter().map(|i| i.field.as_str()).chain(dataset.key.as_deref()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Rows of a batch that has the [`deciding_columns`].
+pub(crate) struct SourceRows<'a> {
+    pub(crate) batch: &'a RecordBatch,
+    org: StringArray,
+    times: Vec<i64>,
+    ids: Vec<(&'a str, StringArray)>,
+    key: Option<StringArray>,
+    original: Option<StringArray>,
+}
+
+impl<'a> SourceRows<'a> {
+    /// # Errors
+    /// [`Kind::Internal`] if a column is missing or of another type than declared.
+    pub(crate) fn new(batch: &'a RecordBatch, dataset: &'a Dataset) -> Result<Self> {
+        let ids = dataset.identities.iter().map(|i| Ok((i.field.as_str(), texts(column(batch, &i.field)?)?)));
+        let original = column(batch, ORIGINAL)?;
+        Ok(Self {
+            batch,
+            org: texts(column(batch, &dataset.org)?)?,
+            times: times(column(batch, &dataset.event_time)?)?,
+            ids: ids.collect::<Result<_>>()?,
+            key: dataset.key.as_ref().map(|key| texts(column(batch, key)?)).transpose()?,
+            original: if original.null_count() == original.len() { None } else { Some(texts(original)?) },
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    pub(crate) fn org(&self, row: usize) -> &str {
+        self.org.value(row)
+    }
+
+    pub(crate) fn event_time_micros(&self, row: usize) -> i64 {
+        self.times[row]
+    }
+
+    /// The day of the event, in UTC.
+    pub(crate) fn event_date(&self, row: usize) -> i32 {
+        i32::try_from(self.times[row].div_euclid(MICROS_PER_DAY)).unwrap_or(i32::MAX)
+    }
+
+    pub(crate) fn key(&self, row: usize) -> Option<&str> {
+        self.key.as_ref().and_then(|key| value(key, row))
+    }
+
+    /// What the source gave of the columns that requests changed.
+    pub(crate) fn original(&self, row: usize) -> Result<Original> {
+        self.original_text(row).map_or_else(|| Ok(Original::default()), Original::parse)
+    }
+
+    pub(crate) fn original_text(&self, row: usize) -> Option<&str> {
+        self.original.as_ref().and_then(|texts| value(texts, row))
+    }
+
+    /// The ids of the row as the source gave them, in the order of the declared identities.
+    pub(crate) fn source_ids<'s>(&'s self, row: usize, original: &Original) -> Vec<Option<Cow<'s, str>>> {
+        let mut ids = Vec::with_capacity(self.ids.len());
+        for (field, array) in &self.ids {
+            ids.push(match original.get(field) {
+                Some(json) => id_of_json(json).map(Cow::Owned),
+                None => value(array, row).map(Cow::Borrowed),
+            });
+        }
+        ids
+    }
+}
+
+fn value(array: &StringArray, row: usize) -> Option<&str> {
+    array.is_valid(row).then(|| array.value(row))
+}
+
+pub(crate) fn column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRef> {
+    batch.column_by_name(name).ok_or_else(|| Error::new(Kind::Internal, format!("resolving rows: the column {name} is missing")))
+}
+
+/// Ids in their canonical text: strings as they are, integers in digits.
+pub(crate) fn texts(array: &ArrayRef) -> Result<StringArray> {
+    if let Some(texts) = array.as_string_opt::<i32>() {
+        return Ok(texts.clone());
+    }
+    let texts = cast(array, &DataType::Utf8).map_err(|e| Error::new(Kind::Internal, "reading ids as text").source(e))?;
+    Ok(texts.as_string::<i32>().clone())
+}
+
+/// Event times in microseconds since 1970; a date is its first moment.
+fn times(array: &ArrayRef) -> Result<Vec<i64>> {
+    match array.data_type() {
+        DataType::Timestamp(TimeUnit::Microsecond, _) => Ok(array.as_primitive::<TimestampMicrosecondType>().values().to_vec()),
+        DataType::Date32 => {
+            Ok(array.as_primitive::<Date32Type>().values().iter().map(|day| i64::from(*day) * MICROS_PER_DAY).collect())
+        }
+        other => Err(Error::new(Kind::Internal, format!("resolving rows: event times of type {other}"))),
+    }
+}

@@ -1,0 +1,147 @@
+//! Builds the index of the files that one writer stages for one record.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use alluvium_core::{Error, Kind, Result};
+use arrow::array::{Array, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::DataType as ArrowType;
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::format::{FileSections, encode};
+use super::hash::{FieldHasher, IdHash, SortedHashes};
+use super::hits::packed;
+
+/// An index that grows by a file at a time; may be used from many threads. Holds six bytes for each different id of each file.
+#[derive(Debug)]
+pub struct IndexBuilder {
+    fields: Vec<String>,
+    files: Mutex<Vec<FileSections>>,
+}
+
+impl IndexBuilder {
+    /// An index over these fields, each named once.
+    #[must_use]
+    pub fn new(fields: Vec<String>) -> Self {
+        Self { fields, files: Mutex::default() }
+    }
+
+    /// The fields.
+    #[must_use]
+    pub fn fields(&self) -> &[String] {
+        &self.fields
+    }
+
+    /// The ids of a file that is about to be made: none yet.
+    #[must_use]
+    pub fn file(&self) -> FileIds {
+        FileIds::new(&self.fields)
+    }
+
+    /// Adds a file whose name ends with the number `seq`, with all ids in it.
+    pub fn add(&self, seq: u32, ids: FileIds) {
+        let sections = ids.sections();
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).push(FileSections { seq, sections });
+    }
+
+    /// The stored form; `None` if there are no files.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] if there is more than the form can hold.
+    pub fn finish(self) -> Result<Option<Bytes>> {
+        let files = self.files.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if files.is_empty() { Ok(None) } else { encode(&self.fields, files).map(|bytes| Some(Bytes::from(bytes))) }
+    }
+}
+
+/// The ids in one data file: of each field those in its column and those in `_original`.
+#[derive(Debug)]
+pub struct FileIds {
+    fields: Vec<FieldIds>,
+}
+
+#[derive(Debug)]
+struct FieldIds {
+    name: String,
+    hasher: FieldHasher,
+    hashes: Vec<IdHash>,
+}
+
+impl FileIds {
+    pub(crate) fn new(fields: &[String]) -> Self {
+        let field = |name: &String| FieldIds { name: name.clone(), hasher: FieldHasher::new(name), hashes: Vec::new() };
+        Self { fields: fields.iter().map(field).collect() }
+    }
+
+    /// Adds the values of the column `field`: texts or integers; nulls are no ids. A field that is not indexed is passed over.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] for a column of another type.
+    pub fn add_column(&mut self, field: &str, ids: &dyn Array) -> Result<()> {
+        match self.field(field) {
+            Some(FieldIds { hasher, hashes, .. }) => hasher.hash_array(ids, hashes),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds ids of `field`, as text. A field that is not indexed is passed over.
+    pub fn add_texts<'a>(&mut self, field: &str, ids: impl IntoIterator<Item = &'a str>) {
+        if let Some(FieldIds { hasher, hashes, .. }) = self.field(field) {
+            hashes.extend(ids.into_iter().map(|id| hasher.hash(id.as_bytes())));
+        }
+    }
+
+    /// Adds hashes of ids of `field`.
+    pub(crate) fn add_hashes(&mut self, field: &str, more: &[IdHash]) {
+        if let Some(FieldIds { hashes, .. }) = self.field(field) {
+            hashes.extend_from_slice(more);
+        }
+    }
+
+    /// Adds the ids that the column `_original` holds: texts of JSON objects, whose members of the name of an indexed field are texts,
+    /// integers or null.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] for anything else.
+    pub fn add_originals(&mut self, originals: &dyn Array) -> Result<()> {
+        let wrong = || Error::new(Kind::Internal, "a row's _original is not as we write it");
+        if originals.null_count() == originals.len() {
+            return Ok(());
+        }
+        let originals = cast(originals, &ArrowType::Utf8).map_err(|_| wrong())?;
+        let texts = originals.as_string_opt::<i32>().ok_or_else(wrong)?;
+        for text in texts.iter().flatten() {
+            let members: BTreeMap<String, Value> = serde_json::from_str(text).map_err(|_| wrong())?;
+            for FieldIds { name, hasher, hashes } in &mut self.fields {
+                match members.get(name) {
+                    None | Some(Value::Null) => {}
+                    Some(Value::String(id)) => hashes.push(hasher.hash(id.as_bytes())),
+                    Some(Value::Number(id)) => hashes.push(hasher.hash(id.to_string().as_bytes())),
+                    Some(_) => return Err(wrong()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds all that `other`, which has the same fields, holds.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        for (field, mut other) in self.fields.iter_mut().zip(other.fields) {
+            field.hashes.append(&mut other.hashes);
+        }
+    }
+
+    fn field(&mut self, name: &str) -> Option<&mut FieldIds> {
+        self.fields.iter_mut().find(|field| field.name == name)
+    }
+
+    fn sections(self) -> Vec<Vec<[u8; IdHash::BYTES]>> {
+        let section = |field: FieldIds| {
+            let sorted: SortedHashes = field.hashes.into_iter().collect();
+            sorted.as_slice().iter().map(|hash| packed(*hash)).collect()
+        };
+        self.fields.into_iter().map(section).collect()
+    }
+}

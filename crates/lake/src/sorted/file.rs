@@ -1,0 +1,183 @@
+//! A sorted file that is open to be read.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use alluvium_core::{Error, Kind, Result};
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use object_store::path::Path;
+
+use super::SortedKey;
+use super::block::{self, Unpacker};
+use super::format::{BlockPlace, Footer, Tail, corrupt};
+use super::plan::{Fetch, Fetches, NeededBlocks};
+use super::scan::SortedScan;
+use crate::store::Store;
+
+/// So much of a file's end is read at first; that of a small file is all that is needed of it.
+const END_BYTES: u64 = 64 << 10;
+/// Fetches of one look-up on their way at a time.
+const FETCHES_IN_FLIGHT: usize = 8;
+
+/// An open file: its index and filter are in memory, its entries are read as they are asked for. Cheap to clone.
+#[derive(Clone)]
+pub struct SortedFile {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    store: Store,
+    pub(super) path: Path,
+    pub(super) tail: Tail,
+}
+
+impl fmt::Debug for SortedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SortedFile").field("path", &self.inner.path).field("entries", &self.entries()).finish_non_exhaustive()
+    }
+}
+
+impl SortedFile {
+    /// Opens the file at `path`; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] if it is damaged, [`Kind::Unsupported`] if a newer program wrote it, [`Kind::Unavailable`] if the store
+    /// failed.
+    pub async fn open(store: &Store, path: &Path) -> Result<Option<Self>> {
+        let Some((size, end)) = store.end_of(path, END_BYTES).await? else { return Ok(None) };
+        let footer = Footer::decode(&end, size, path.as_ref())?;
+        let end_offset = size - end.len() as u64;
+        let tail = match footer.tail_offset().checked_sub(end_offset) {
+            Some(within) => end.slice(usize::try_from(within).unwrap_or(end.len()).min(end.len())..),
+            None => match store.range_of(path, footer.tail_offset()..size).await? {
+                Some(tail) => tail,
+                None => return Ok(None),
+            },
+        };
+        let tail = footer.decode_tail(&tail, path.as_ref())?;
+        Ok(Some(Self { inner: Arc::new(Inner { store: store.clone(), path: path.clone(), tail }) }))
+    }
+
+    /// The note that was written with the file.
+    #[must_use]
+    pub fn meta(&self) -> &str {
+        &self.inner.tail.meta
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.inner.tail.entries
+    }
+
+    /// How many different keys there are.
+    #[must_use]
+    pub fn keys(&self) -> u64 {
+        self.inner.tail.keys
+    }
+
+    /// The memory held by the open file, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let tail = &self.inner.tail;
+        tail.filter.memory_bytes() + tail.blocks.capacity() * size_of::<BlockPlace>() + tail.meta.len()
+    }
+
+    /// Whether the file may have an entry of `key`, without reading anything: false only if it has none. Of the keys that are not
+    /// there, about one in two hundred gets true.
+    #[must_use]
+    pub fn may_contain(&self, key: &SortedKey) -> bool {
+        self.inner.tail.filter.may_contain(key)
+    }
+
+    /// Looks up `keys`, which ascend, in one pass: `visit` is told each value found with the position of its key in `keys`, keys in
+    /// order and the values of one key in the order in which they were written.
+    ///
+    /// # Errors
+    /// What `visit` returns; [`Kind::Internal`] if the keys do not ascend; [`Kind::Corrupt`] if a block is damaged;
+    /// [`Kind::NotFound`] if the file has been deleted; [`Kind::Unavailable`] if the store failed.
+    pub async fn get_many(&self, keys: &[SortedKey], mut visit: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        if !keys.is_sorted() {
+            return Err(Error::new(Kind::Internal, format!("keys looked up in {} do not ascend", self.inner.path)));
+        }
+        let tail = &self.inner.tail;
+        let fetches = Fetches { places: &tail.blocks, blocks: NeededBlocks::new(tail, keys).peekable() };
+        let mut fetched = stream::iter(fetches)
+            .map(|fetch| async move { self.inner.fetch(fetch.bytes.clone()).await.map(|bytes| (fetch, bytes)) })
+            .buffered(FETCHES_IN_FLIGHT);
+        let (mut unpacker, mut next_key) = (Unpacker::new()?, 0);
+        while let Some((fetch, bytes)) = fetched.next().await.transpose()? {
+            for number in &fetch.blocks {
+                let block = self.inner.unpack(&mut unpacker, &fetch, &bytes, *number)?;
+                next_key = self.inner.join(block, keys, next_key, &mut visit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All entries, in order.
+    #[must_use]
+    pub fn scan(&self) -> SortedScan {
+        SortedScan::new(self.clone(), 0)
+    }
+
+    /// All entries from a place on that is not behind the first entry of `from`, in order: a few entries of lesser keys come first.
+    #[must_use]
+    pub fn scan_from(&self, from: &SortedKey) -> SortedScan {
+        let first_block = self.inner.tail.blocks.partition_point(|block| block.first < *from).saturating_sub(1);
+        SortedScan::new(self.clone(), first_block)
+    }
+}
+
+impl Inner {
+    pub(super) async fn fetch(&self, bytes: Range<u64>) -> Result<Bytes> {
+        let gone = || {
+            Error::new(Kind::NotFound, format!("the sorted file {} is gone", self.path))
+                .hint("another process replaced it with a newer one; run the command again")
+        };
+        self.store.range_of(&self.path, bytes).await?.ok_or_else(gone)
+    }
+
+    /// The block of that number, out of what was fetched.
+    pub(super) fn unpack<'a>(&self, unpacker: &'a mut Unpacker, fetch: &Fetch, bytes: &[u8], number: usize) -> Result<&'a [u8]> {
+        let path = self.path.as_ref();
+        let cut_short = || corrupt(path, "it is shorter than its index says");
+        let place = self.tail.blocks.get(number).ok_or_else(cut_short)?;
+        let from =
+            place.offset.checked_sub(fetch.bytes.start).and_then(|from| usize::try_from(from).ok()).ok_or_else(cut_short)?;
+        let stored = bytes.get(from..).and_then(|rest| rest.get(..place.stored_bytes as usize)).ok_or_else(cut_short)?;
+        unpacker.unpack(stored, place, path)
+    }
+
+    /// Tells `visit` what `block` holds of the keys from `next_key` on; returns the first key that a later block may hold.
+    fn join(
+        &self,
+        block: &[u8],
+        keys: &[SortedKey],
+        mut next_key: usize,
+        visit: &mut impl FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<usize> {
+        let mut at = 0;
+        while at < block.len() {
+            let (key, value, next) =
+                block::entry(block, at).ok_or_else(|| corrupt(self.path.as_ref(), "a block holds no entries"))?;
+            at = next;
+            while keys.get(next_key).is_some_and(|wanted| *wanted < key) {
+                next_key += 1;
+            }
+            let mut same = next_key;
+            match keys.get(next_key) {
+                None => break,
+                Some(wanted) if *wanted > key => continue,
+                Some(_) => {}
+            }
+            while keys.get(same) == Some(&key) {
+                visit(same, value)?;
+                same += 1;
+            }
+        }
+        Ok(next_key)
+    }
+}

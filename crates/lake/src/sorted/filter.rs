@@ -1,0 +1,147 @@
+//! The filter over a file's keys: a key that it does not know is not there, and costs no block.
+//!
+//! Split-block Bloom filters (Putze, Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom Filters; the form that Parquet uses
+//! too): a key sets eight bits within 32 bytes, one in each word. With 12 bits a key about 0.5 % of the keys that are not there are
+//! taken for known. The filter is in pieces, each for a range of keys, so that building it takes the hashes of one piece only.
+
+use alluvium_core::Result;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::SortedKey;
+use super::format::{self, corrupt};
+use crate::binary::FromFront;
+
+/// So many bits a key has.
+const BITS_A_KEY: usize = 12;
+/// So many keys are in one piece, but for the last.
+const KEYS_A_PIECE: usize = 1 << 16;
+/// What the directory says of a piece: its first key and how many groups of words it has.
+const PIECE_BYTES: usize = SortedKey::BYTES + 4;
+/// Odd numbers that choose the bit of each word, those of Parquet.
+const SALTS: [u32; 8] = [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
+
+/// The words that one key's bits are in.
+type Group = [u32; 8];
+const GROUP_BYTES: usize = size_of::<Group>();
+
+fn bits(hash: u64) -> Group {
+    SALTS.map(|salt| 1 << ((hash as u32).wrapping_mul(salt) >> 27))
+}
+
+/// Which of `groups` groups a hash is in: by its upper half, as the lower one chooses the bits.
+fn group_of(hash: u64, groups: usize) -> usize {
+    (((hash >> 32) * groups as u64) >> 32) as usize
+}
+
+/// A filter that grows as keys come, in order.
+#[derive(Debug, Default)]
+pub(super) struct FilterBuilder {
+    filter: KeyFilter,
+    first: Option<SortedKey>,
+    hashes: Vec<u64>,
+}
+
+impl FilterBuilder {
+    /// Adds a key; no key is to be added twice.
+    pub(super) fn add(&mut self, key: SortedKey) {
+        self.first.get_or_insert(key);
+        self.hashes.push(xxh3_64(&key.0));
+        if self.hashes.len() == KEYS_A_PIECE {
+            self.close_piece();
+        }
+    }
+
+    fn close_piece(&mut self) {
+        let Some(first) = self.first.take() else { return };
+        let groups = (self.hashes.len() * BITS_A_KEY).div_ceil(GROUP_BYTES * 8);
+        let start = self.filter.words.len();
+        self.filter.words.resize(start + groups, [0; 8]);
+        for hash in self.hashes.drain(..) {
+            let group = &mut self.filter.words[start + group_of(hash, groups)];
+            for (word, bit) in group.iter_mut().zip(bits(hash)) {
+                *word |= bit;
+            }
+        }
+        self.filter.pieces.push(Piece { first, start, groups });
+    }
+
+    /// The filter over all keys.
+    pub(super) fn finish(mut self) -> KeyFilter {
+        self.close_piece();
+        self.filter
+    }
+}
+
+/// A filter over keys.
+#[derive(Debug, Default)]
+pub(super) struct KeyFilter {
+    pieces: Vec<Piece>,
+    words: Vec<Group>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    first: SortedKey,
+    start: usize,
+    groups: usize,
+}
+
+impl KeyFilter {
+    /// Whether the key may be among those that were added; false only if it is not.
+    pub(super) fn may_contain(&self, key: &SortedKey) -> bool {
+        let after = self.pieces.partition_point(|piece| piece.first <= *key);
+        let Some(piece) = after.checked_sub(1).and_then(|i| self.pieces.get(i)) else { return false };
+        let hash = xxh3_64(&key.0);
+        let group = &self.words[piece.start + group_of(hash, piece.groups)];
+        group.iter().zip(bits(hash)).fold(true, |all, (word, bit)| all & (word & bit != 0))
+    }
+
+    /// The bytes of the stored form.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.reserve(4 + self.pieces.len() * PIECE_BYTES + self.words.len() * GROUP_BYTES);
+        out.extend_from_slice(&(self.pieces.len() as u32).to_be_bytes());
+        for piece in &self.pieces {
+            out.extend_from_slice(&piece.first.0);
+            out.extend_from_slice(&(piece.groups as u32).to_be_bytes());
+        }
+        for word in self.words.iter().flatten() {
+            out.extend_from_slice(&word.to_be_bytes());
+        }
+    }
+
+    /// Reads the stored form.
+    pub(super) fn decode(bytes: &[u8], path: &str) -> Result<Self> {
+        let wrong = || corrupt(path, "its filter is not as filters are");
+        let mut bytes = FromFront(bytes);
+        let count = bytes.u32().ok_or_else(wrong)? as usize;
+        if count > bytes.0.len() / PIECE_BYTES {
+            return Err(wrong());
+        }
+        let (mut pieces, mut start) = (Vec::with_capacity(count), 0_usize);
+        for _ in 0..count {
+            let (first, groups) = (format::key(&mut bytes).ok_or_else(wrong)?, bytes.u32().ok_or_else(wrong)? as usize);
+            if groups == 0 {
+                return Err(wrong());
+            }
+            pieces.push(Piece { first, start, groups });
+            start += groups;
+        }
+        if !pieces.is_sorted_by(|a, b| a.first < b.first) || start.checked_mul(GROUP_BYTES) != Some(bytes.0.len()) {
+            return Err(wrong());
+        }
+        let mut words = Vec::with_capacity(start);
+        while let Some(group) = bytes.take::<GROUP_BYTES>() {
+            let mut words_of_group = [0; 8];
+            for (word, bytes) in words_of_group.iter_mut().zip(group.as_chunks::<4>().0) {
+                *word = u32::from_be_bytes(*bytes);
+            }
+            words.push(words_of_group);
+        }
+        Ok(Self { pieces, words })
+    }
+
+    /// The memory held, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.pieces.capacity() * size_of::<Piece>() + self.words.capacity() * GROUP_BYTES
+    }
+}

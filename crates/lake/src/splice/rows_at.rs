@@ -1,0 +1,131 @@
+//! The values of some rows.
+//!
+//! Place in the flow: a mutation reads what it must know of the rows it found: their ids, times and organisation, and whole rows
+//! where they move to another partition. Only the columns asked for are decoded, and with indexes of pages only the pages needed.
+
+use std::ops::Range;
+
+use alluvium_core::{Error, Kind, Result};
+use arrow::array::{RecordBatch, UInt64Array};
+use arrow::compute::{concat_batches, take_record_batch};
+use arrow::datatypes::SchemaRef;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection, RowSelectionPolicy};
+use parquet::file::metadata::ParquetMetaData;
+use parquet::file::reader::ChunkReader;
+
+use super::change::within;
+use super::file::{SpliceFile, chunk_range, reader_metadata};
+use super::guard::guarded;
+use super::matching::BATCH_ROWS;
+use super::pages::{dictionary_bytes, is_data_page, readable};
+use super::source::Fetched;
+use crate::rows::{Shape, damaged, unreadable};
+
+impl SpliceFile {
+    /// The values of `columns`, top-level columns in the table's types, in the rows at `positions`, which ascend; in their order. A
+    /// column that the file lacks has the value that the log says for all its rows, or null. All of it is in memory at once.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] if the file cannot be read, [`Kind::Unsupported`] if a column has a type whose values do not become the
+    /// table's unchanged, [`Kind::NotFound`] and [`Kind::Unavailable`] as [`SpliceFile::open`]; [`Kind::Internal`] if the positions
+    /// do not ascend or are not the file's.
+    pub async fn rows_at(&self, columns: &SchemaRef, positions: &[u64]) -> Result<RecordBatch> {
+        if !positions.is_sorted_by(|a, b| a < b) || positions.last().is_some_and(|last| *last >= self.rows()) {
+            let file = &self.file().path;
+            return Err(Error::new(
+                Kind::Internal,
+                format!("reading rows of {file}: the positions do not ascend or are not its own"),
+            ));
+        }
+        guarded(self.file(), self.read_at(columns, positions)).await
+    }
+
+    async fn read_at(&self, columns: &SchemaRef, positions: &[u64]) -> Result<RecordBatch> {
+        let metadata = self.indexed().await?;
+        let reader = reader_metadata(metadata.clone()).map_err(|e| unreadable(self.file(), e))?;
+        let shape = Shape::new(self.file(), reader.schema(), columns)?;
+        let mask = ProjectionMask::roots(self.schema(), shape.roots.iter().copied());
+        let mut batches = Vec::new();
+        for (group, (rows, _)) in self.groups().enumerate() {
+            let group_rows = rows.clone();
+            let hits = &positions[within(positions, &rows)];
+            if hits.is_empty() {
+                continue;
+            }
+            let total = usize::try_from(rows.end - rows.start).unwrap_or(usize::MAX);
+            let local = hits.iter().map(|p| usize::try_from(p - rows.start).unwrap_or(usize::MAX)).map(|i| i..i + 1);
+            let selection = RowSelection::from_consecutive_ranges(local, total);
+            let wanted = (0..self.schema().num_columns()).filter(|leaf| mask.leaf_included(*leaf));
+            // Over damaged levels of a list Parquet's reader skips without an end, so lists are read from the first row on.
+            let repeated = wanted.clone().any(|leaf| self.schema().column(leaf).max_rep_level() > 0);
+            let selection =
+                if repeated { RowSelection::from_consecutive_ranges(std::iter::once(0..total), total) } else { selection };
+            let ranges: Vec<Range<u64>> = wanted.clone().flat_map(|leaf| needed(metadata, group, leaf, &selection)).collect();
+            let bytes = self.source.fetch(&ranges).await?;
+            for leaf in wanted {
+                if !is_sound(&bytes, metadata, group, leaf, &selection) {
+                    return Err(damaged(self.file()).hint("a column does not have the pages that the footer says"));
+                }
+            }
+            let rows = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes, reader.clone())
+                .with_row_groups(vec![group])
+                .with_projection(mask.clone())
+                .with_batch_size(BATCH_ROWS)
+                // Otherwise pages between those that are needed would be decoded.
+                .with_row_selection_policy(RowSelectionPolicy::Selectors)
+                .with_row_selection(selection)
+                .build()
+                .map_err(|e| unreadable(self.file(), e))?;
+            let mut first = group_rows.start;
+            for batch in rows {
+                let batch = shape.bring(&batch.map_err(|e| unreadable(self.file(), e.into()))?)?;
+                if !repeated {
+                    batches.push(batch);
+                    continue;
+                }
+                let of_batch = first..first + batch.num_rows() as u64;
+                let wanted: UInt64Array = positions[within(positions, &of_batch)].iter().map(|p| p - of_batch.start).collect();
+                first = of_batch.end;
+                let taken = take_record_batch(&batch, &wanted);
+                batches.push(taken.map_err(|e| Error::new(Kind::Internal, "taking rows").source(e))?);
+            }
+        }
+        let batch = concat_batches(shape.schema(), &batches)
+            .map_err(|e| Error::new(Kind::Internal, "putting rows together").source(e))?;
+        if batch.num_rows() != positions.len() {
+            return Err(damaged(self.file()).hint("it has not as many rows as its footer says"));
+        }
+        Ok(batch)
+    }
+}
+
+/// Whether the pages that are read for `selection` are what the footer says: all of the chunk's, if they are there.
+fn is_sound(bytes: &Fetched, metadata: &ParquetMetaData, group: usize, leaf: usize, selection: &RowSelection) -> bool {
+    let chunk = metadata.row_group(group).column(leaf);
+    let part = |range: &Range<u64>| bytes.get_bytes(range.start, usize::try_from(range.end - range.start).ok()?).ok();
+    let whole = chunk_range(chunk);
+    if let Some(bytes) = part(&whole) {
+        return readable(&bytes, chunk).is_some();
+    }
+    needed(metadata, group, leaf, selection).iter().all(|range| {
+        let Some(bytes) = part(range) else { return false };
+        if range.start == whole.start && dictionary_bytes(&bytes, chunk) == Some(bytes.len()) {
+            return true;
+        }
+        is_data_page(&bytes, chunk)
+    })
+}
+
+/// The bytes of a chunk that are read for `selection`.
+fn needed(metadata: &ParquetMetaData, group: usize, leaf: usize, selection: &RowSelection) -> Vec<Range<u64>> {
+    let chunk = chunk_range(metadata.row_group(group).column(leaf));
+    let Some(index) = metadata.offset_index() else { return vec![chunk] };
+    let locations = index[group][leaf].page_locations();
+    let mut ranges = selection.scan_ranges(locations);
+    let first = locations.first().and_then(|page| u64::try_from(page.offset).ok()).unwrap_or(chunk.start);
+    if first > chunk.start {
+        ranges.push(chunk.start..first);
+    }
+    ranges
+}

@@ -1,0 +1,68 @@
+"""Makes sorted-file-v1.sorted and sorted-file-compressed-v1.sorted as docs/formats/sorted-file.md describes them.
+
+Needs the packages xxhash and zstandard.
+"""
+
+import pathlib
+import struct
+
+import xxhash
+import zstandard
+
+SALTS = [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31]
+BLOCK_BYTES = 16 * 1024
+
+
+def xxh3(data: bytes) -> int:
+    return xxhash.xxh3_64_intdigest(data)
+
+
+def filter_of(keys: list[bytes]) -> bytes:
+    assert len(keys) <= 65536, "one piece is all that this script makes"
+    if not keys:
+        return struct.pack(">I", 0)
+    groups = -(-len(keys) * 12 // 256)
+    words = [[0] * 8 for _ in range(groups)]
+    for key in keys:
+        hashed = xxh3(key)
+        group = words[((hashed >> 32) * groups) >> 32]
+        for i, salt in enumerate(SALTS):
+            group[i] |= 1 << ((((hashed & 0xFFFFFFFF) * salt) & 0xFFFFFFFF) >> 27)
+    head = struct.pack(">I", 1) + keys[0] + struct.pack(">I", groups)
+    return head + b"".join(struct.pack(">8I", *group) for group in words)
+
+
+def file_of(entries: list[tuple[bytes, bytes]], meta: str) -> bytes:
+    blocks, block = [], b""
+    for key, value in entries:
+        block += key + struct.pack(">I", len(value)) + value
+        if len(block) >= BLOCK_BYTES:
+            blocks.append(block)
+            block = b""
+    if block:
+        blocks.append(block)
+    body, index = b"", b""
+    for block in blocks:
+        packed = zstandard.ZstdCompressor(level=1).compress(block)
+        stored = packed if len(packed) < len(block) else block
+        index += block[:24] + struct.pack(">IIQ", len(stored), len(block), xxh3(stored))
+        body += stored
+    keys = sorted({key for key, _ in entries})
+    known, note = filter_of(keys), meta.encode()
+    sections = known + index + note
+    last = keys[-1] if keys else bytes(24)
+    footer = struct.pack(">5Q", len(known), len(index), len(note), len(entries), len(keys)) + last
+    footer += struct.pack(">Q", xxh3(sections))
+    return body + sections + footer + struct.pack(">QI", xxh3(footer), 1) + b"ALVSORTD"
+
+
+def key(org: int, node: int) -> bytes:
+    return struct.pack(">Q", org) + xxhash.xxh3_128_digest(struct.pack(">Q", node))
+
+
+here = pathlib.Path(__file__).parent
+small = sorted((key(7, n), [b"first", b"", "dritter \N{LATIN SMALL LETTER U WITH DIAERESIS}".encode()][n]) for n in range(3))
+small.insert(2, (small[1][0], b"another of that key"))
+(here / "sorted-file-v1.sorted").write_bytes(file_of(small, '{"position":42}'))
+large = sorted((key(n % 3, n), b"value of node %d" % n) for n in range(1000))
+(here / "sorted-file-compressed-v1.sorted").write_bytes(file_of(large, ""))
