@@ -21,6 +21,7 @@ usage: cargo xtask COMMAND
   bench ingest    measure ingestion against DuckDB + deltalake (bench ingest --help)
   bench kafka     measure a topic taken in against draining it and reading files
   bench changes   measure reading row-level changes against deltalake's load_cdf (bench changes --help)
+  bench mutate    measure conversions against deltalake's MERGE (bench mutate --help)
 ";
 
 fn main() -> ExitCode {
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         ["sim", rest @ ..] => sim::main(rest),
         ["bench", name @ ("ingest" | "kafka"), rest @ ..] => bench::main(name, rest),
         ["bench", "changes", rest @ ..] => bench::changes::main(rest),
+        ["bench", "mutate", rest @ ..] => bench::mutate::main(rest),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             ExitCode::SUCCESS

@@ -21,8 +21,8 @@ pub use ingest::{
 };
 pub use observe::{BatchReport, Observer, Silent};
 pub use read::{
-    ChainStatus, Changes, ChangesReader, ChangesRequest, ConsumerStatus, DatasetStatus, LastBatch, PositionStatus, QueryRows,
-    RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport, TablesReport,
+    ChainStatus, Changes, ChangesReader, ChangesRequest, ConsumerStatus, DatasetStatus, LastBatch, OpenRequests, PositionStatus,
+    QueryRows, RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport, TablesReport,
 };
 pub use requests::{RequestState, RequestStatus};
 pub use source::{Broker, Polled, RdBroker, Reader, ReaderSettings, Record, TopicFacts, Watermarks};

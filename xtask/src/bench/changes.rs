@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::generate::{self, Shape};
 use super::measure;
-use super::{FILES, build_release, project, python, remove, target_dir};
+use super::{FILES, alluvium, build_release, project, python, remove, target_dir};
 use crate::steps;
 
 const USAGE: &str = "\
@@ -174,14 +174,6 @@ fn compare(options: &Options) -> io::Result<()> {
         remove(&work)?;
     }
     Ok(())
-}
-
-fn alluvium(binary: &Path) -> Command {
-    let mut command = Command::new(binary);
-    for name in ["ALLUVIUM_PROJECT", "ALLUVIUM_NAMESPACE", "ALLUVIUM_MEMORY", "RUST_LOG"] {
-        command.env_remove(name);
-    }
-    command
 }
 
 /// The file that is read into.

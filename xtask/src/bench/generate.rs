@@ -159,10 +159,10 @@ fn append_line(line: &mut String, row: u64, zipf: &Zipf) {
 }
 
 /// SplitMix64 (Steele, Lea, Flood, 2014): one state word, any seed is good.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(1))
     }
 
@@ -175,7 +175,7 @@ impl Random {
     }
 
     /// A number below `bound`, near enough to uniform for a benchmark.
-    fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
@@ -184,18 +184,18 @@ impl Random {
     }
 
     /// A number in `[0, 1)`.
-    fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
 /// Organisations 1..=n with weights 1/1, 1/2, ... 1/n.
-struct Zipf {
+pub struct Zipf {
     upto: Vec<f64>,
 }
 
 impl Zipf {
-    fn new(orgs: u32) -> Self {
+    pub fn new(orgs: u32) -> Self {
         let mut sum = 0.0;
         let upto = (1..=orgs)
             .map(|org| {
@@ -206,7 +206,7 @@ impl Zipf {
         Self { upto }
     }
 
-    fn pick(&self, unit: f64) -> usize {
+    pub fn pick(&self, unit: f64) -> usize {
         let at = unit * self.upto.last().copied().unwrap_or(1.0);
         self.upto.partition_point(|upto| *upto <= at).min(self.upto.len().saturating_sub(1)) + 1
     }

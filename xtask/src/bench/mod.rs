@@ -8,6 +8,7 @@ pub mod changes;
 mod generate;
 mod kafka;
 mod measure;
+pub mod mutate;
 mod options;
 mod report;
 
@@ -143,13 +144,10 @@ impl Bench {
         let (measured, arrived) = match contender {
             Contender::Alluvium { durability, memory } => {
                 fs::write(work.join("alluvium.yaml"), project(&input.dir, durability))?;
-                let mut command = Command::new(&self.binary);
+                let mut command = alluvium(&self.binary);
                 command.args(["run", "ingest", "--output", "json", "--project"]).arg(work);
                 if let Some(memory) = memory {
                     command.args(["--memory", memory]);
-                }
-                for name in ["ALLUVIUM_PROJECT", "ALLUVIUM_NAMESPACE", "ALLUVIUM_MEMORY", "RUST_LOG"] {
-                    command.env_remove(name);
                 }
                 let measured = measure::run(command, &name)?;
                 let summary = measured.stdout.lines().last().unwrap_or_default();
@@ -209,6 +207,15 @@ datasets:
     batch: {{ max_rows: 1000000, max_bytes: 1GiB }}
 "#
     )
+}
+
+/// The product, with none of its settings from this process's environment.
+fn alluvium(binary: &Path) -> Command {
+    let mut command = Command::new(binary);
+    for name in ["ALLUVIUM_PROJECT", "ALLUVIUM_NAMESPACE", "ALLUVIUM_MEMORY", "RUST_LOG"] {
+        command.env_remove(name);
+    }
+    command
 }
 
 /// Builds the release binary, and says where it is.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use alluvium_core::{Error, Result, Shard};
+use alluvium_core::{Dataset, Error, Job, Result, Shard};
 use alluvium_engine::{
-    ChainStatus, DatasetStatus, FilePosition, LastBatch, PartitionPosition, SourcePosition, Status, Stop, TopicPosition,
+    ChainStatus, DatasetStatus, FilePosition, LastBatch, OpenRequests, PartitionPosition, SourcePosition, Status, Stop,
+    TopicPosition,
 };
 use serde_json::{Value, json};
 
@@ -24,9 +25,14 @@ pub async fn status(global: &Global) -> Result<u8> {
     }
     let mut failed: Vec<&Error> = Vec::new();
     for dataset in &status.datasets {
-        let errors = [dataset.source.as_ref().err(), dataset.dead_letters.as_ref().err(), dataset.chains.as_ref().err()];
+        let errors = [
+            dataset.source.as_ref().err(),
+            dataset.dead_letters.as_ref().err(),
+            dataset.requests.as_ref().err(),
+            dataset.chains.as_ref().err(),
+        ];
         failed.extend(errors.into_iter().flatten());
-        if let Ok(SourcePosition::Kafka(topic)) = &dataset.source {
+        if let Ok(Some(SourcePosition::Kafka(topic))) = &dataset.source {
             failed.extend(&topic.unknown);
         }
     }
@@ -53,17 +59,19 @@ fn objects(status: &Status) -> Result<()> {
 
 fn dataset_object(dataset: &DatasetStatus) -> Value {
     let source = match &dataset.source {
-        Ok(SourcePosition::Kafka(topic)) => topic_object(topic),
-        Ok(SourcePosition::Files(at)) => json!({
+        Ok(Some(SourcePosition::Kafka(topic))) => topic_object(topic),
+        Ok(Some(SourcePosition::Files(at))) => json!({
             "last_file": at.last_file, "partly_taken": partial(at), "waiting_files": at.waiting_files,
             "waiting_bytes": at.waiting_bytes, "changed_files": at.changed_files, "unusable_files": at.unusable_files,
             "missing": at.missing,
         }),
-        Err(_) => Value::Null,
+        Ok(None) | Err(_) => Value::Null,
     };
+    let requests = dataset.requests.as_ref().ok();
     json!({
         "kind": "dataset", "dataset": dataset.name.0, "source": source,
         "dead_letters": dataset.dead_letters.as_ref().ok(),
+        "pending_requests": requests.map(|r| r.pending), "retries": requests.map(|r| r.waiting),
     })
 }
 
@@ -100,6 +108,8 @@ fn chain_object(dataset: &str, chain: &ChainStatus) -> Value {
         "last_batch_at": last.map(LastBatch::committed_at),
         "table_version": last.map(|l| l.table_version),
         "inserted": last.map(|l| l.outcome.inserted),
+        "updated": last.map(|l| l.outcome.work.updated),
+        "deleted": last.map(|l| l.outcome.work.deleted),
         "dead_letters": last.map(|l| l.outcome.dead_letters),
         "unfinished_batch_id": chain.unfinished.map(|k| k.batch.0),
         "unfinished_attempt": chain.unfinished.map(|k| k.attempt.0),
@@ -117,26 +127,28 @@ fn text(status: &Status) -> Result<()> {
         vec![["dataset", "job", "last batch", "at", "rows", "unfinished", "waiting", "dead letters"].map(str::to_owned)];
     for dataset in &status.datasets {
         let waiting = match &dataset.source {
-            Ok(SourcePosition::Kafka(topic)) => match topic.lag() {
+            Ok(Some(SourcePosition::Kafka(topic))) => match topic.lag() {
                 Some(0) => "nothing".to_owned(),
                 Some(lag) => format!("{} offsets", output::number(lag)),
                 None => "?".to_owned(),
             },
-            Ok(SourcePosition::Files(at)) if at.missing => "no directory".to_owned(),
-            Ok(SourcePosition::Files(at)) if at.waiting_files == 0 => "nothing".to_owned(),
-            Ok(SourcePosition::Files(at)) => {
+            Ok(Some(SourcePosition::Files(at))) if at.missing => "no directory".to_owned(),
+            Ok(Some(SourcePosition::Files(at))) if at.waiting_files == 0 => "nothing".to_owned(),
+            Ok(Some(SourcePosition::Files(at))) => {
                 format!("{} files, {}", output::number(at.waiting_files), output::bytes(at.waiting_bytes))
             }
+            Ok(None) => String::new(),
             Err(_) => "?".to_owned(),
         };
         let letters = dataset.dead_letters.as_ref().map_or_else(|_| "?".to_owned(), |n| output::number(*n));
         let chains: &[ChainStatus] = dataset.chains.as_deref().unwrap_or_default();
         let mut begun = chains
             .iter()
-            .map(|chain| chain_cells(chain, matches!(dataset.source, Ok(SourcePosition::Kafka(_)))))
+            .map(|chain| chain_cells(chain, matches!(dataset.source, Ok(Some(SourcePosition::Kafka(_))))))
             .collect::<Vec<_>>();
         if begun.is_empty() {
-            begun.push(["ingest", "none", "", "", ""].map(str::to_owned));
+            let job = if dataset.name.0 == Dataset::REQUESTS { Job::Mutate } else { Job::Ingest };
+            begun.push([job.name(), "none", "", "", ""].map(str::to_owned));
         }
         for (at, [job, batch, time, rows, unfinished]) in begun.into_iter().enumerate() {
             let own = |text: &str| if at == 0 { text.to_owned() } else { String::new() };
@@ -145,7 +157,13 @@ fn text(status: &Status) -> Result<()> {
     }
     output::columns(&lines, &[2, 4, 7])?;
     for dataset in &status.datasets {
-        let Ok(SourcePosition::Kafka(topic)) = &dataset.source else { continue };
+        if let Ok(OpenRequests { pending, waiting }) = dataset.requests
+            && pending + waiting > 0
+        {
+            let (pending, waiting) = (output::number(pending), output::number(waiting));
+            output::line(&format!("dataset {}: {pending} requests to apply, {waiting} wait for a row", dataset.name))?;
+        }
+        let Ok(Some(SourcePosition::Kafka(topic))) = &dataset.source else { continue };
         for (_, loss) in &topic.losses {
             output::line(&format!("dataset {}: accepted as lost: {loss}", dataset.name))?;
         }
@@ -163,13 +181,13 @@ fn text(status: &Status) -> Result<()> {
 fn chain_cells(chain: &ChainStatus, sharded: bool) -> [String; 5] {
     let job = match chain.shard {
         Shard::REPLAY => "replay".to_owned(),
-        Shard(shard) if sharded => format!("{} shard {shard}", chain.job.name()),
+        Shard(shard) if sharded && chain.job == Job::Ingest => format!("{} shard {shard}", chain.job.name()),
         _ => chain.job.name().to_owned(),
     };
     let unfinished = chain.unfinished.map_or_else(String::new, |key| format!("batch {key}"));
     match &chain.last {
         Some(last) => {
-            let rows = output::number(last.outcome.inserted);
+            let rows = output::number(last.outcome.inserted + last.outcome.work.updated + last.outcome.work.deleted);
             [job, last.batch.to_string(), last.committed_at(), rows, unfinished]
         }
         None => [job, "none".to_owned(), String::new(), String::new(), unfinished],

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 
 use alluvium_testkit::Row;
 use flate2::read::MultiGzDecoder;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::site::{Site, test_data};
 
@@ -229,4 +229,106 @@ fn marketo_csv_with_carriage_returns_and_times_in_utc_lands_whole() {
 fn hubspot_csv_with_and_without_fractions_lands_whole() {
     csv_file("hubspot", "email_event_data.csv", "portal_id", &["created"], &["app_id"], &["filtered_event"], 100);
     csv_file("hubspot", "contact_merge_audit_data.csv", "contact_id", &["timestamp", "_fivetran_synced"], &[], &[], 4);
+}
+
+const MARKETO: &str = "project: marketo
+storage: ./lake
+durability: process
+datasets:
+  activity:
+    source: { files: { path: ./inbox, format: json } }
+    org: org
+    event_time: at
+    fields: { org: string, at: timestamp, kind: string, id: string, lead_id: string }
+    identities: [lead_id]
+    layout: { partition_by: [org, event_date] }
+    batch: { max_rows: 70 }
+requests: { source: { files: { path: ./requests, format: json } } }
+";
+
+#[test]
+fn marketo_merges_and_deletions_hold_for_email_activities_before_and_after_them() {
+    let Some(data) = test_data("marketo") else { return };
+    let file = |name: &str| csv(&fs::read_to_string(data.join(format!("marketo_activity_{name}_data.csv"))).unwrap());
+    // (execution time, request id, from, to); a deletion has no `to`.
+    let mut requests: Vec<(String, String, String, Option<String>)> = Vec::new();
+    for merge in file("merge_leads") {
+        for absorbed in merge["merge_ids"].trim_matches(['[', ']']).split(',').map(str::trim) {
+            let id = format!("{}-{absorbed}", merge["id"]);
+            requests.push((spelled(&merge["activity_date"]), id, absorbed.to_owned(), Some(merge["lead_id"].clone())));
+        }
+    }
+    assert!(requests.len() >= 100);
+    for deletion in file("delete_lead") {
+        requests.push((spelled(&deletion["activity_date"]), deletion["id"].clone(), deletion["lead_id"].clone(), None));
+    }
+    let mut leads: Vec<&String> = requests.iter().flat_map(|(_, _, from, to)| [Some(from), to.as_ref()]).flatten().collect();
+    leads.sort();
+    leads.dedup();
+
+    // The activities were sampled apart from the merges and share few leads with them: leads of their own stand for those in turn.
+    let mut events: Vec<[String; 4]> = Vec::new();
+    let mut stands_for: BTreeMap<String, String> = BTreeMap::new();
+    for kind in ["send_email", "email_delivered", "open_email", "click_email", "email_bounced"] {
+        for record in file(kind) {
+            let (lead, next) = (&record["lead_id"], stands_for.len());
+            let lead = match leads.binary_search(&lead) {
+                Ok(_) => lead,
+                Err(_) => stands_for.entry(lead.clone()).or_insert_with(|| leads[next % leads.len()].clone()),
+            };
+            events.push([kind.to_owned(), record["id"].clone(), lead.clone(), spelled(&record["activity_date"])]);
+        }
+    }
+    assert_eq!(events.len(), 500);
+    let event = |[kind, id, lead, at]: &[String; 4]| {
+        json!({ "org": "m", "kind": kind, "id": id, "lead_id": lead, "at": at }).to_string() + "\n"
+    };
+    let request = |(at, id, from, to): &(String, String, String, Option<String>)| {
+        let what = match to {
+            Some(to) => json!({ "op": "convert", "field": "lead_id", "from": from, "to": to }),
+            None => json!({ "op": "delete", "scope": "subject", "field": "lead_id", "id": from }),
+        };
+        let mut request = json!({ "request_id": id, "org_id": "m", "execution_time": at });
+        request.as_object_mut().unwrap().extend(what.as_object().unwrap().clone());
+        request.to_string() + "\n"
+    };
+
+    // Half of the activities, the merges in two parts, the later first, the other half, and the deletions when all is there.
+    let site = Site::new(MARKETO);
+    let (deletions, merges): (Vec<_>, Vec<_>) = requests.iter().partition(|(.., to)| to.is_none());
+    let (early, late) = merges.split_at(merges.len() / 2);
+    site.write("inbox/1.json", events.iter().step_by(2).map(event).collect::<String>());
+    site.ok(&["run", "ingest"]);
+    for (name, part) in [("1", late), ("2", early)] {
+        site.write(&format!("requests/{name}.json"), part.iter().map(|r| request(r)).collect::<String>());
+        site.ok(&["run", "mutate"]);
+    }
+    site.write("inbox/2.json", events.iter().skip(1).step_by(2).map(event).collect::<String>());
+    site.ok(&["run", "ingest"]);
+    site.write("requests/3.json", deletions.iter().map(|r| request(r)).collect::<String>());
+    site.ok(&["run", "mutate"]);
+
+    // Every request in its order, every row by itself.
+    requests.sort();
+    let (mut merged, mut deleted, mut wanted) = (0, 0, BTreeSet::new());
+    for [kind, id, lead, at] in events {
+        let mut now = Some(lead.clone());
+        for (when, _, from, to) in &requests {
+            if now.as_ref() == Some(from) && (to.is_some() || at <= *when) {
+                now.clone_from(to);
+            }
+        }
+        merged += usize::from(now.as_ref().is_some_and(|now| *now != lead));
+        match now {
+            Some(now) => drop(wanted.insert(format!("{kind} {id} {now}"))),
+            None => deleted += 1,
+        }
+    }
+    assert!(merged >= 100 && deleted >= 20, "{merged} {deleted}");
+    let text = site.ok(&["query", "SELECT kind, id, lead_id FROM activity", "--format", "json"]);
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), wanted.len());
+    let cell = |row: &Value, name: &str| row[name].as_str().unwrap().to_owned();
+    let found = rows.iter().map(|row| format!("{} {} {}", cell(row, "kind"), cell(row, "id"), cell(row, "lead_id"))).collect();
+    assert_eq!(wanted, found);
 }

@@ -138,10 +138,26 @@ fn requests_change_rows_that_landed_and_rows_to_come_and_the_source_stays_known(
 fn a_request_without_rows_waits_and_then_counts_as_unmatched() {
     let site = site();
     site.write("rq/1.json", lines(&[convert("r5", "L9", "C1", 1)]));
-    for wanted in ["waiting", "unmatched", "unmatched"] {
+    // Pending and waiting, as status tells of the dataset, and the batches of requests that were taken in.
+    let told = |site: &Site| {
+        let status = site.ok(&["status", "--output", "json"]);
+        let objects: Vec<Value> = status.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let find = |kind: &str, dataset: &str| objects.iter().find(|o| o["kind"] == kind && o["dataset"] == dataset).cloned();
+        let dataset = find("dataset", "engagement").unwrap();
+        let batches = find("chain", "requests").map(|chain| chain["last_batch_id"].clone());
+        (dataset["pending_requests"].clone(), dataset["retries"].clone(), batches)
+    };
+    assert_eq!(told(&site), (json!(0), json!(0), None));
+    for (wanted, retries) in [("waiting", 1), ("unmatched", 0), ("unmatched", 0)] {
         site.ok(&["run", "mutate"]);
         assert_eq!(state(&site, "r5").0, wanted);
+        assert_eq!(told(&site), (json!(0), json!(retries), Some(json!(1))));
     }
+    site.write("more.json", lines(&[convert("r6", "L8", "C1", 1), convert("r7", "L7", "C1", 1)]));
+    site.ok(&["request", "submit", "more.json"]);
+    assert_eq!(told(&site), (json!(2), json!(0), Some(json!(2))));
+    let status = site.ok(&["status"]);
+    assert!(status.contains("\ndataset engagement: 2 requests to apply, 0 wait for a row\n"), "{status}");
     let listed = site.ok(&["request", "list", "--state", "unmatched"]);
     assert!(listed.contains("r5"), "{listed}");
     assert_eq!(site.run(&["request", "show", "nope"]).status.code(), Some(3));
@@ -167,4 +183,26 @@ fn rows_whose_partition_changes_move_and_changes_tell_each_once() {
             .collect();
         assert_eq!(kinds, ["update_preimage", "update_postimage", "update_preimage", "update_postimage"], "{dataset}");
     }
+}
+
+#[test]
+fn a_row_with_a_column_that_is_not_declared_any_more_does_not_move_without_it() {
+    let noted = YAML.replace(
+        "      lead_id: string\n    identities: [lead_id]\n",
+        "      lead_id: string\n      note: string\n    identities: [lead_id]\n",
+    );
+    assert_ne!(noted, YAML);
+    let site = Site::new(&noted);
+    let meeting = json!({ "org_id": "A", "at": "2026-01-01T00:00:00Z", "lead_id": "L1", "note": "kept" });
+    site.write("meet/1.json", lines(&[meeting]));
+    site.ok(&["run", "ingest"]);
+    site.write("rq/1.json", lines(&[convert("r1", "L1", "C1", 1)]));
+    site.write("alluvium.yaml", YAML);
+    let refused = site.run(&["run", "mutate"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(7), "{said}");
+    assert!(said.contains("a request moves rows to another partition, and they have a column note"), "{said}");
+    site.write("alluvium.yaml", noted);
+    site.ok(&["run", "mutate"]);
+    assert_eq!(site.ok(&["query", "SELECT lead_id, note FROM meeting", "--format", "csv"]), "lead_id,note\nC1,kept\n");
 }

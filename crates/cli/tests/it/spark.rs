@@ -30,7 +30,10 @@ datasets:
       tags: array<string>
       place: "struct<city: string, zip: integer>"
       counts: "map<string, long>"
+      who: string
+    identities: [who]
     layout: { partition_by: [orgId] }
+requests: { source: { files: { path: ./inbox/requests, format: json } } }
 "#;
 
 /// Organisations whose names are hard to spell in paths and in SQL.
@@ -55,10 +58,10 @@ fn lines(from: usize, to: usize) -> String {
     (from..to)
         .map(|id| {
             let org = serde_json::to_string(ORGANISATIONS[id % ORGANISATIONS.len()]).unwrap();
-            let day = 1 + id % 3;
+            let (day, who) = (1 + id % 3, id % 7);
             format!(
                 "{{\"id\":{id},\"orgId\":{org},\"at\":\"2026-01-0{day}T03:04:05.123456Z\",\"day\":\"2026-01-0{day}\",\"price\":\"{id}.25\",\
-                 \"raw_bytes\":\"aGk=\",\"tags\":[\"x\",null],\"place\":{{\"city\":\"c\",\"zip\":{id}}},\"counts\":{{\"k\":{id}}}}}\n"
+                 \"raw_bytes\":\"aGk=\",\"tags\":[\"x\",null],\"place\":{{\"city\":\"c\",\"zip\":{id}}},\"counts\":{{\"k\":{id}}},\"who\":\"p{who}\"}}\n"
             )
         })
         .collect()
@@ -108,15 +111,28 @@ fn spark_reads_all_tables_and_follows_notifications_into_a_copy() {
     let said = follow(&site, &python, &jars);
     assert!(said.ends_with(": 1 partitions read again\n"), "{said}");
 
-    let tables = ["edit", "notifications", "dead_letters"].map(|t| site.path(&format!("lake/default/{t}")));
+    // Of the first organisation p3 has rows 10, 45 and 80, of the second p4 has 11, 46 and 81, of another day each.
+    let first = r#""request_id":"c","op":"convert","field":"who","from":"p3","to":"q3""#;
+    let second = r#""request_id":"d","op":"delete","scope":"subject","field":"who","id":"p4""#;
+    let request = |org: usize, rest: &str| {
+        let org = serde_json::to_string(ORGANISATIONS[org]).unwrap();
+        format!("{{\"org_id\":{org},\"execution_time\":\"2026-02-01T00:00:00Z\",{rest}}}\n")
+    };
+    site.write("inbox/requests/a.json", request(0, first) + &request(1, second));
+    site.ok(&["run", "mutate"]);
+    let said = follow(&site, &python, &jars);
+    assert!(said.ends_with(": 6 partitions read again\n"), "{said}");
+
+    let tables = ["edit", "notifications", "dead_letters", "requests"].map(|t| site.path(&format!("lake/default/{t}")));
     let all: Vec<PathBuf> = tables.iter().cloned().chain([site.path("copy")]).collect();
     let by_spark = seen(&python, &jars, &all);
     let rows: Vec<u64> = by_spark.iter().map(|t| t["rows"].as_u64().unwrap()).collect();
-    // By hand: 5 organisations on 3 days each, and one partition told of again.
-    assert_eq!(rows, [101, 16, 1, 101]);
-    assert_eq!(by_spark[0]["columns"], by_spark[3]["columns"]);
-    assert_eq!(by_spark[0]["columns"]["id"]["sum"], (0..=100).sum::<u64>());
-    if let Some(others) = site.read_by_others(&["edit", "notifications", "dead_letters"], &[]) {
+    // By hand: 5 organisations on 3 days each, one partition told of again, and six that requests changed.
+    assert_eq!(rows, [98, 22, 1, 2, 98]);
+    assert_eq!(by_spark[0]["columns"], by_spark[4]["columns"]);
+    assert_eq!(by_spark[0]["columns"]["id"]["sum"], (0..=100).sum::<u64>() - 11 - 46 - 81);
+    assert_eq!(by_spark[0]["columns"]["_original"]["nulls"], 95);
+    if let Some(others) = site.read_by_others(&["edit", "notifications", "dead_letters", "requests"], &[]) {
         for (spark, others) in by_spark.iter().zip(&others) {
             assert_eq!((&spark["rows"], &spark["columns"]), (&others["rows"], &others["columns"]));
         }

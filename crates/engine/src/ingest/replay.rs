@@ -106,7 +106,8 @@ impl Replay<'_> {
         }
         let spec = TableSpec::data(self.dataset);
         let app = app_id(self.chain.chain());
-        self.engine.log_of(&spec).ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        let now_ms = self.engine.clock.now_ms();
+        let _not_there_yet = self.engine.log_of(&spec).evolve(&spec, &self.incarnation, &app, now_ms).await?;
         let version = log.state(&app).await?.map_or(0, |s| s.version());
         let mut some = Letters::default();
         for file in log.live_files(Some(version)).await? {

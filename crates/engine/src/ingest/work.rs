@@ -194,10 +194,8 @@ impl<'a> ChainWork<'a> {
             .hint("restore the table's directory from a backup; to begin anew, delete the namespace or use a new dataset name"));
         }
         let app = app_id(self.chain.chain());
-        let log = self.engine.log_of(&spec);
-        if log.exists().await? {
-            log.ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
-        }
+        let now_ms = self.engine.clock.now_ms();
+        let _not_there_yet = self.engine.log_of(&spec).evolve(&spec, &self.incarnation, &app, now_ms).await?;
         self.requests_came = !self.dataset.is_requests() && self.engine.log(&TableName::REQUESTS).exists().await?;
         self.prepared = true;
         Ok(())

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use alluvium_core::{Dataset, Ending, Fate, Result, TableSpec};
+use alluvium_core::{Dataset, Ending, Error, Fate, Kind, Result, TableSpec};
 use alluvium_lake::{
     ChangedFile, ColumnEdit, DeltaLog, Edits, FileIds, IndexReader, MayHold, SortedHashes, SortedKey, SpliceFile, SpliceSettings,
     Spliced, arrow_schema,
@@ -283,12 +283,24 @@ impl Looking {
         let moved = if moved_rows.is_empty() {
             None
         } else {
+            self.check_all_declared(opened)?;
             let whole = opened.rows_at(&arrow_schema(&self.spec), &places.moved).await?;
             Some(edited(&whole, &edits.only(&moved_rows), &self.dataset)?)
         };
         let spliced = opened.splice(&Edits { deleted, columns }, &self.settings, stats).await?;
         let ids = self.ids(opened, &edits).await?;
         Ok(Rewrite { spliced, moved, positions: places, counts: self.counts(rows, &edits)?, ids })
+    }
+
+    /// Rows that move are written anew with the declared columns; what they have beside those would be lost.
+    fn check_all_declared(&self, opened: &SpliceFile) -> Result<()> {
+        let declared = |name: &str| self.spec.columns.iter().any(|column| column.name == name);
+        let Some(other) = opened.column_names().find(|name| !declared(name)) else { return Ok(()) };
+        Err(Error::new(
+            Kind::Unsupported,
+            format!("dataset {}: a request moves rows to another partition, and they have a column {other}", self.dataset.name),
+        )
+        .hint("the project does not declare that column, and it would be lost: declare it under fields"))
     }
 
     /// The ids of the old file and those that rows get: those that went with rows are told of too, which costs a look too many.
@@ -344,6 +356,6 @@ fn projected<'n>(schema: &SchemaRef, names: impl IntoIterator<Item = &'n str>) -
     Arc::new(Schema::new(fields))
 }
 
-fn internal(error: arrow::error::ArrowError) -> alluvium_core::Error {
-    alluvium_core::Error::new(alluvium_core::Kind::Internal, "changing rows of a file").source(error)
+fn internal(error: arrow::error::ArrowError) -> Error {
+    Error::new(Kind::Internal, "changing rows of a file").source(error)
 }

@@ -260,7 +260,9 @@ impl Mutating<'_> {
             _ => LedgerPosition(taken.0),
         };
         let ledger = DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to).await?;
-        log.ensure(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?;
+        if log.evolve(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?.is_none() {
+            return Ok(Round::Again);
+        }
         let planned = self.plan(key, from, to, ledger, (state.version(), state.shape()), *tries, range.is_some()).await?;
         let Some((record, sweeps)) = planned else { return Ok(Round::Idle) };
         if self.chain.write(&record).await? == PutNew::Exists {

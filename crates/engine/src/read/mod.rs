@@ -16,5 +16,5 @@ mod tables;
 pub use changes::{Changes, ChangesReader, ChangesRequest, ConsumerStatus, PositionStatus};
 pub use query::QueryRows;
 pub use rows::{RowFormat, RowWriter};
-pub use status::{ChainStatus, DatasetStatus, LastBatch, Status};
+pub use status::{ChainStatus, DatasetStatus, LastBatch, OpenRequests, Status};
 pub use tables::{SIZE_BUCKETS, SizeBucket, TableReport, TablesReport};

@@ -16,6 +16,7 @@ use arrow::datatypes::Int64Type;
 use super::changes::ConsumerStatus;
 use crate::engine::Engine;
 use crate::ingest::SourcePosition;
+use crate::requests::WAITING;
 use crate::source::push_time;
 
 /// A mark or record that vanishes between the listing and the look is looked for in a new listing so many times.
@@ -30,7 +31,7 @@ pub struct Status {
     pub storage: String,
     /// Whether anything was ever written in the namespace.
     pub used: bool,
-    /// The datasets, in the order of the project file.
+    /// The datasets, in the order of the project file; after them `requests`, if requests can or did come in.
     pub datasets: Vec<DatasetStatus>,
     /// The named readers of changes.
     pub consumers: Result<Vec<ConsumerStatus>>,
@@ -41,12 +42,23 @@ pub struct Status {
 pub struct DatasetStatus {
     /// Its name.
     pub name: DatasetName,
-    /// Its source.
-    pub source: Result<SourcePosition>,
+    /// Its source; none for requests that come by submitting alone.
+    pub source: Result<Option<SourcePosition>>,
     /// Refused records that are still dead letters.
     pub dead_letters: Result<u64>,
+    /// Requests about it that are not settled.
+    pub requests: Result<OpenRequests>,
     /// Its chains that have begun.
     pub chains: Result<Vec<ChainStatus>>,
+}
+
+/// Requests about a dataset that are not settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpenRequests {
+    /// Accepted, and not yet applied to its table.
+    pub pending: u64,
+    /// Applied to its table, where no row was seen yet: those in `retries` that are tried again.
+    pub waiting: u64,
 }
 
 /// One chain.
@@ -94,18 +106,28 @@ impl Engine {
         let incarnation = self.existing_incarnation().await?;
         let letters = self.open_dead_letters().await;
         let mut datasets = Vec::new();
-        for dataset in &self.project.datasets {
+        let requests = &self.project.requests;
+        for dataset in self.project.datasets.iter().chain([&requests.intake]) {
+            let chains = match &incarnation {
+                Some(incarnation) => self.chains(incarnation, dataset).await,
+                None => Ok(Vec::new()),
+            };
+            let has_source = !dataset.is_requests() || requests.has_source;
+            if !has_source && chains.as_ref().is_ok_and(Vec::is_empty) {
+                continue;
+            }
             datasets.push(DatasetStatus {
                 name: dataset.name.clone(),
-                source: self.source_position(dataset, incarnation.as_ref()).await,
+                source: match has_source {
+                    true => self.source_position(dataset, incarnation.as_ref()).await.map(Some),
+                    false => Ok(None),
+                },
                 dead_letters: match &letters {
                     Ok(counts) => Ok(counts.get(&dataset.name.0).copied().unwrap_or(0)),
                     Err(e) => Err(Error::new(e.kind(), e.message()).hint(e.hint_text().unwrap_or("see: alluvium tables"))),
                 },
-                chains: match &incarnation {
-                    Some(incarnation) => self.chains(incarnation, dataset).await,
-                    None => Ok(Vec::new()),
-                },
+                requests: self.unsettled_requests(dataset).await,
+                chains,
             });
         }
         Ok(Status {
@@ -119,10 +141,22 @@ impl Engine {
 
     async fn chains(&self, incarnation: &Incarnation, dataset: &Dataset) -> Result<Vec<ChainStatus>> {
         let mut chains = Vec::new();
-        for shard in self.shards(dataset).await? {
-            chains.extend(chain_status(&self.chain(incarnation, Job::Ingest, dataset, shard)).await?);
+        if !dataset.is_requests() {
+            for shard in self.shards(dataset).await? {
+                chains.extend(chain_status(&self.chain(incarnation, Job::Ingest, dataset, shard)).await?);
+            }
         }
+        chains.extend(chain_status(&self.chain(incarnation, Job::Mutate, dataset, Shard::WHOLE)).await?);
         Ok(chains)
+    }
+
+    async fn unsettled_requests(&self, dataset: &Dataset) -> Result<OpenRequests> {
+        if dataset.is_requests() {
+            return Ok(OpenRequests::default());
+        }
+        let open = self.open_requests(&dataset.name).await?;
+        let waiting = open.values().filter(|retry| retry.state == WAITING).count() as u64;
+        Ok(OpenRequests { pending: self.requests_to_apply(dataset).await?, waiting })
     }
 
     /// The shards of a dataset's ingest, the replay of dead letters included.
@@ -168,7 +202,7 @@ impl Engine {
 /// The dataset whose chain wrote a file of `dead_letters`: all its rows are that dataset's.
 fn dataset_of(path: &str) -> Option<String> {
     let ChainId { job, dataset, .. } = parse_data_file(path)?.chain;
-    (job == Job::Ingest).then_some(dataset.0)
+    (job == Job::Ingest || dataset.0 == Dataset::REQUESTS).then_some(dataset.0)
 }
 
 /// How far a chain has come; `None` if it has not begun.

@@ -87,8 +87,8 @@ impl World {
     async fn losses(&self) -> Vec<String> {
         let status = self.lab.engine(&Store::over(self.store.clone())).status().await.unwrap();
         match status.datasets.into_iter().next().unwrap().source.unwrap() {
-            SourcePosition::Kafka(topic) => topic.losses.iter().map(|(_, loss)| loss.to_string()).collect(),
-            SourcePosition::Files(files) => panic!("{files:?}"),
+            Some(SourcePosition::Kafka(topic)) => topic.losses.iter().map(|(_, loss)| loss.to_string()).collect(),
+            other => panic!("{other:?}"),
         }
     }
 }

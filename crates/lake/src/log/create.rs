@@ -43,6 +43,26 @@ impl DeltaLog {
         position: LedgerPosition,
         shape: Option<LedgerShape>,
     ) -> Result<TableState> {
+        for _ in 0..MAX_TRIES {
+            if let Some(state) = self.evolve(spec, incarnation, app_id, now_ms).await? {
+                return Ok(state);
+            }
+            let _either_way_look_again = self.create(spec, incarnation, (position, shape), now_ms).await?;
+        }
+        Err(self.races_lost())
+    }
+
+    /// As [`DeltaLog::ensure`], of a table that is there: `None` if there is none, and none is made.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::ensure`].
+    pub async fn evolve(
+        &self,
+        spec: &TableSpec,
+        incarnation: &Incarnation,
+        app_id: &str,
+        now_ms: i64,
+    ) -> Result<Option<TableState>> {
         let configuration = configuration(spec, incarnation);
         // What was last seen is good enough as long as nothing is to be changed: whoever commits looks again.
         if let Some(state) = self.known_state(app_id)
@@ -50,13 +70,10 @@ impl DeltaLog {
             && state.check_protocol(self.root().as_ref()).is_ok()
             && matches!(plan_evolution(&state, spec, &configuration), Ok(Evolution::None))
         {
-            return Ok(state);
+            return Ok(Some(state));
         }
         for _ in 0..MAX_TRIES {
-            let Some(state) = self.state(app_id).await? else {
-                let _either_way_look_again = self.create(spec, &configuration, incarnation, (position, shape), now_ms).await?;
-                continue;
-            };
+            let Some(state) = self.state(app_id).await? else { return Ok(None) };
             if state.property("incarnation") != Some(&incarnation.0) {
                 return Err(Error::new(
                     Kind::Conflict,
@@ -66,7 +83,7 @@ impl DeltaLog {
             }
             state.check_protocol(self.root().as_ref())?;
             match plan_evolution(&state, spec, &configuration)? {
-                Evolution::None => return Ok(state),
+                Evolution::None => return Ok(Some(state)),
                 Evolution::Metadata { schema_string, configuration } => {
                     let metadata = Metadata { schema_string, configuration, ..state.metadata };
                     let mut text = self.commit_text("SET TBLPROPERTIES", json!({ "properties": "{}" }), now_ms);
@@ -76,14 +93,17 @@ impl DeltaLog {
                 }
             }
         }
-        Err(Error::new(Kind::Unavailable, format!("changing the metadata of table {}: {MAX_TRIES} races lost", self.root()))
-            .hint("run again when fewer writers are at work on the table"))
+        Err(self.races_lost())
+    }
+
+    fn races_lost(&self) -> Error {
+        Error::new(Kind::Unavailable, format!("changing the metadata of table {}: {MAX_TRIES} races lost", self.root()))
+            .hint("run again when fewer writers are at work on the table")
     }
 
     async fn create(
         &self,
         spec: &TableSpec,
-        configuration: &BTreeMap<String, String>,
         incarnation: &Incarnation,
         (position, shape): (LedgerPosition, Option<LedgerShape>),
         now_ms: i64,
@@ -105,7 +125,7 @@ impl DeltaLog {
             schema_string: schema_string(spec),
             partition_columns: spec.partition_by.clone(),
             created_time: Some(now_ms),
-            configuration: configuration.clone(),
+            configuration: configuration(spec, incarnation),
         });
         self.store().put_new(&self.entry_path(0), text.into_bytes()).await
     }

@@ -97,6 +97,11 @@ impl SpliceFile {
         root_index(self.schema(), name).is_some()
     }
 
+    /// The names of its columns.
+    pub fn column_names(&self) -> impl Iterator<Item = &str> {
+        self.schema().root_schema().get_fields().iter().map(|field| field.name())
+    }
+
     pub(super) fn schema(&self) -> &SchemaDescriptor {
         self.metadata.file_metadata().schema_descr()
     }

@@ -170,7 +170,7 @@ impl Stage {
         self.world.end_life(process);
         let mut losses = Vec::new();
         for dataset in status.datasets {
-            if let SourcePosition::Kafka(position) = dataset.source.map_err(|e| format!("status: {}", e.chain_text()))? {
+            if let Some(SourcePosition::Kafka(position)) = dataset.source.map_err(|e| format!("status: {}", e.chain_text()))? {
                 losses.extend(position.losses.iter().map(|(_, loss)| {
                     (loss.how, Loss { partition: loss.partition.into(), from: loss.from.0, to: loss.to.map(|o| o.0) })
                 }));
