@@ -20,6 +20,12 @@ fn source(last_file: Option<&str>, files: u64, bytes: u64) -> Value {
     })
 }
 
+fn dataset(name: &str, source: Value, dead_letters: u64) -> Value {
+    json!({
+        "kind": "dataset", "dataset": name, "source": source, "dead_letters": dead_letters, "pending_requests": 0, "retries": 0,
+    })
+}
+
 #[test]
 fn status_of_an_empty_project_says_so_and_makes_nothing() {
     let tiny = Tiny::new();
@@ -27,8 +33,8 @@ fn status_of_an_empty_project_says_so_and_makes_nothing() {
         status(&tiny),
         [
             json!({ "kind": "namespace", "namespace": "default", "storage": "./lake", "used": false }),
-            json!({ "kind": "dataset", "dataset": "edit", "source": source(None, 0, 0), "dead_letters": 0 }),
-            json!({ "kind": "dataset", "dataset": "visit", "source": source(None, 0, 0), "dead_letters": 0 }),
+            dataset("edit", source(None, 0, 0), 0),
+            dataset("visit", source(None, 0, 0), 0),
         ]
     );
     assert!(!tiny.path("lake").exists());
@@ -44,17 +50,15 @@ fn status_after_a_batch_tells_its_counts_and_what_waits() {
     fs::write(tiny.path("inbox/edit/c.json"), "123").unwrap();
     let said = status(&tiny);
     assert_eq!(said.len(), 4);
-    assert_eq!(
-        said[1],
-        json!({ "kind": "dataset", "dataset": "edit", "source": source(Some("a.json"), 2, 8), "dead_letters": 1 })
-    );
+    assert_eq!(said[1], dataset("edit", source(Some("a.json"), 2, 8), 1));
     let mut chain = said[2].clone();
     let at = chain["last_batch_at"].take();
     assert_eq!(
         chain,
         json!({
             "kind": "chain", "job": "ingest", "dataset": "edit", "shard": 0, "last_batch_id": 1, "last_batch_at": null,
-            "table_version": 1, "inserted": 3, "dead_letters": 1, "unfinished_batch_id": null, "unfinished_attempt": null,
+            "table_version": 1, "inserted": 3, "updated": 0, "deleted": 0, "dead_letters": 1, "unfinished_batch_id": null,
+            "unfinished_attempt": null,
         })
     );
     let at = at.as_str().unwrap();
