@@ -36,16 +36,16 @@ fn main() -> ExitCode {
         ["doc"] => steps::run_all(&[steps::doc()]),
         ["test", rest @ ..] => steps::run_all(&[steps::test(rest)]),
         ["sim", rest @ ..] => sim::main(rest),
-        ["bench", name @ ("ingest" | "kafka"), rest @ ..] => bench::main(name, rest),
-        ["bench", "changes", rest @ ..] => bench::changes::main(rest),
-        ["bench", "mutate", rest @ ..] => bench::mutate::main(rest),
+        ["bench", name, rest @ ..] => bench::main(name, rest).unwrap_or_else(misused),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             ExitCode::SUCCESS
         }
-        _ => {
-            eprint!("{USAGE}");
-            ExitCode::from(2)
-        }
+        _ => misused(),
     }
+}
+
+fn misused() -> ExitCode {
+    eprint!("{USAGE}");
+    ExitCode::from(2)
 }

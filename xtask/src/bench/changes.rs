@@ -8,11 +8,13 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::Duration;
 
 use super::generate::{self, Shape};
 use super::measure;
+use super::options::{Bench, Options};
+use super::report::median;
 use super::{FILES, alluvium, build_release, project, python, remove, target_dir};
 use crate::steps;
 
@@ -26,57 +28,8 @@ usage: cargo xtask bench changes [OPTIONS]
   --binary PATH   measure this alluvium instead of building one
 ";
 
-struct Options {
-    rows: u64,
-    orgs: u32,
-    runs: usize,
-    keep: Option<PathBuf>,
-    binary: Option<PathBuf>,
-}
-
-/// Runs the benchmark as `args` ask.
-pub fn main(args: &[&str]) -> ExitCode {
-    let options = match parse(args) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            print!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(message) => {
-            eprintln!("xtask: {message}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match compare(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("xtask: bench changes: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn parse(args: &[&str]) -> Result<Option<Options>, String> {
-    let mut options = Options { rows: 1_000_000, orgs: 50, runs: 3, keep: None, binary: None };
-    let mut args = args.iter().copied();
-    while let Some(name) = args.next() {
-        let mut value = || args.next().ok_or_else(|| format!("{name} needs a value"));
-        let bad = |text: &str| format!("{name} wants a positive number, not {text:?}");
-        match name {
-            "--rows" => options.rows = value().and_then(|v| v.parse().map_err(|_| bad(v)))?,
-            "--orgs" => options.orgs = value().and_then(|v| v.parse().map_err(|_| bad(v)))?,
-            "--runs" => options.runs = value().and_then(|v| v.parse().map_err(|_| bad(v)))?,
-            "--keep" => options.keep = Some(value()?.into()),
-            "--binary" => options.binary = Some(value()?.into()),
-            "--help" | "-h" => return Ok(None),
-            _ => return Err(format!("unknown option {name}")),
-        }
-    }
-    if options.rows == 0 || options.orgs == 0 || options.runs == 0 {
-        return Err("--rows, --orgs and --runs want positive numbers".to_owned());
-    }
-    Ok(Some(options))
-}
+/// The benchmark.
+pub const BENCH: Bench = Bench { name: "changes", usage: USAGE, rows: 1_000_000, also: &[], run: compare };
 
 /// Where what is read goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -216,19 +169,14 @@ fn load_cdf(python: &Path, work: &Path, kept: Kept, rows: u64) -> io::Result<Rea
 }
 
 fn table(options: &Options, lines: &[Line]) -> String {
-    let median = |walls: &[Duration]| {
-        let mut sorted = walls.to_vec();
-        sorted.sort();
-        sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default().as_secs_f64()
-    };
-    let peer = |kept: Kept| lines.iter().find(|l| l.args.is_none() && l.kept == kept).map(|l| median(&l.walls));
+    let peer = |kept: Kept| lines.iter().find(|l| l.args.is_none() && l.kept == kept).map(|l| median(&l.walls).as_secs_f64());
     let mut text = format!(
         "changes --rows of one batch of {} rows, {} organisations; medians of {} runs\n\n{:<30}{:>8}{:>8}{:>10}{:>12}\n",
         options.rows, options.orgs, options.runs, "", "s", "cpu s", "peak MiB", "of load_cdf"
     );
     for line in lines {
-        let seconds = median(&line.walls);
-        let cpu = median(&line.cpus);
+        let seconds = median(&line.walls).as_secs_f64();
+        let cpu = median(&line.cpus).as_secs_f64();
         let peak = line.peaks.iter().max().copied().unwrap_or(0) >> 20;
         let ratio = peer(line.kept).map_or_else(String::new, |peer| format!("{:.2}", seconds / peer));
         text.push_str(&format!("{:<30}{seconds:>8.2}{cpu:>8.2}{peak:>10}{ratio:>12}\n", line.name));
@@ -238,11 +186,12 @@ fn table(options: &Options, lines: &[Line]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
     fn the_table_tells_what_part_of_the_peers_time_each_takes() {
-        let options = Options { rows: 10, orgs: 1, runs: 3, keep: None, binary: None };
+        let options = Options::parse(&["--orgs", "1"], 10, &[]).unwrap().unwrap();
         let mut ours = Line::new("ours", Kept::File, Some(&[]));
         ours.walls = [900, 500, 700].map(Duration::from_millis).to_vec();
         ours.cpus = vec![Duration::from_millis(600)];
@@ -255,13 +204,5 @@ mod tests {
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(words(text.lines().nth(3).unwrap_or_default()), ["ours", "0.70", "0.60", "7", "0.50"]);
         assert_eq!(words(text.lines().nth(5).unwrap_or_default()), ["peer", "1.40", "0.00", "0", "1.00"]);
-    }
-
-    #[test]
-    fn bad_options_are_refused() {
-        for bad in [&["--rows"][..], &["--rows", "0"], &["--runs", "x"], &["--row", "1"]] {
-            assert!(parse(bad).is_err(), "{bad:?}");
-        }
-        assert!(matches!(parse(&["--help"]), Ok(None)));
     }
 }

@@ -4,11 +4,11 @@
 //! table prints medians, and ratios to the peer. The input is generated once and kept. Nothing is judged: the numbers are
 //! for people, and for the documents that quote them.
 
-pub mod changes;
+mod changes;
 mod generate;
 mod kafka;
 mod measure;
-pub mod mutate;
+mod mutate;
 mod options;
 mod report;
 
@@ -19,7 +19,7 @@ use std::process::{Command, ExitCode};
 
 use generate::{Input, Shape};
 use measure::Measured;
-use options::Options;
+use options::{Bench, Options};
 use report::Line;
 
 use crate::steps;
@@ -45,34 +45,34 @@ impl Contender {
 }
 
 /// Where things are: the binary, the peer's Python, and the directory for inputs and lakes.
-struct Bench {
+struct Place {
     binary: PathBuf,
     python: Option<PathBuf>,
     dir: PathBuf,
     keep: bool,
 }
 
-/// Runs the benchmark of that name as `args` ask.
-pub fn main(name: &str, args: &[&str]) -> ExitCode {
-    let options = match Options::parse(args) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            print!("{}", options::USAGE);
-            return ExitCode::SUCCESS;
-        }
-        Err(message) => {
-            eprintln!("xtask: {message}\n\n{}", options::USAGE);
-            return ExitCode::from(2);
-        }
-    };
-    let measured = if name == "kafka" { kafka::run(&options) } else { ingest(&options) };
-    match measured {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("xtask: bench {name}: {error}");
-            ExitCode::FAILURE
-        }
-    }
+const USAGE: &str = "\
+usage: cargo xtask bench ingest|kafka [OPTIONS]
+
+  --rows N        JSON lines to take in, about 390 bytes each (1000000)
+  --orgs N        organisations, skewed (50)
+  --memory SIZE   the budget of the run with a small one (256MiB; ingest only)
+  --runs R        runs of each, in turns; medians are printed (3)
+  --tenfold       then once more with ten times the rows, one run each (ingest only)
+  --keep DIR      work there and leave the tables (default: the target directory's bench/, tables removed)
+  --binary PATH   measure this alluvium instead of building one
+  --peer-only     measure DuckDB + deltalake alone (ingest only)
+";
+
+const INGEST: Bench =
+    Bench { name: "ingest", usage: USAGE, rows: 1_000_000, also: &["--memory", "--tenfold", "--peer-only"], run: ingest };
+const KAFKA: Bench = Bench { name: "kafka", usage: USAGE, rows: 1_000_000, also: &[], run: kafka::run };
+
+/// Runs the benchmark of that name as `args` ask; `None` if there is none.
+pub fn main(name: &str, args: &[&str]) -> Option<ExitCode> {
+    let all = [INGEST, KAFKA, changes::BENCH, mutate::BENCH];
+    all.iter().find(|bench| bench.name == name).map(|bench| bench.main(args))
 }
 
 fn ingest(options: &Options) -> io::Result<()> {
@@ -84,7 +84,7 @@ fn ingest(options: &Options) -> io::Result<()> {
     };
     let dir = options.keep.clone().unwrap_or_else(|| target.join("bench"));
     fs::create_dir_all(&dir)?;
-    let bench = Bench { binary, python: python(), dir: fs::canonicalize(dir)?, keep: options.keep.is_some() };
+    let bench = Place { binary, python: python(), dir: fs::canonicalize(dir)?, keep: options.keep.is_some() };
     if bench.python.is_none() {
         eprintln!(
             "xtask: no Python with deltalake and duckdb: the peer is left out (set ALLUVIUM_TEST_PYTHON, or run .ci/run once)"
@@ -109,7 +109,7 @@ fn ingest(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-impl Bench {
+impl Place {
     /// Runs all contenders `runs` times in turns and prints their medians.
     fn compare(&self, shape: Shape, contenders: &[Contender], runs: usize) -> io::Result<()> {
         let input = generate::input(&self.dir, shape)?;

@@ -9,11 +9,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::Duration;
 
 use super::generate::{self, Random, Shape, Zipf};
 use super::measure::{self, Measured};
+use super::options::{Bench, Options};
 use super::report::median;
 use super::{FILES, alluvium, build_release, project, python, remove, target_dir};
 use crate::steps;
@@ -33,59 +34,8 @@ usage: cargo xtask bench mutate [OPTIONS]
 /// that a CRM knows and no activity names.
 const CASES: [(usize, u64); 2] = [(1_000, 142), (50_000, 528)];
 
-struct Options {
-    rows: u64,
-    orgs: u32,
-    runs: usize,
-    memory: String,
-    keep: Option<PathBuf>,
-    binary: Option<PathBuf>,
-}
-
-/// Runs the benchmark as `args` ask.
-pub fn main(args: &[&str]) -> ExitCode {
-    let options = match parse(args) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            print!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(message) => {
-            eprintln!("xtask: {message}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match compare(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("xtask: bench mutate: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn parse(args: &[&str]) -> Result<Option<Options>, String> {
-    let mut options = Options { rows: 4_000_000, orgs: 50, runs: 3, memory: "256MiB".to_owned(), keep: None, binary: None };
-    let mut args = args.iter().copied();
-    while let Some(name) = args.next() {
-        let mut value = || args.next().ok_or_else(|| format!("{name} needs a value"));
-        let bad = |text: &str| format!("{name} wants a positive number, not {text:?}");
-        match name {
-            "--rows" => options.rows = value().and_then(|v| v.parse().map_err(|_| bad(v)))?,
-            "--orgs" => options.orgs = value().and_then(|v| v.parse().map_err(|_| bad(v)))?,
-            "--runs" => options.runs = value().and_then(|v| v.parse().map_err(|_| bad(v)))?,
-            "--memory" => options.memory = value()?.to_owned(),
-            "--keep" => options.keep = Some(value()?.into()),
-            "--binary" => options.binary = Some(value()?.into()),
-            "--help" | "-h" => return Ok(None),
-            _ => return Err(format!("unknown option {name}")),
-        }
-    }
-    if options.rows == 0 || options.orgs == 0 || options.runs == 0 {
-        return Err("--rows, --orgs and --runs want positive numbers".to_owned());
-    }
-    Ok(Some(options))
-}
+/// The benchmark.
+pub const BENCH: Bench = Bench { name: "mutate", usage: USAGE, rows: 4_000_000, also: &["--memory"], run: compare };
 
 /// A way to apply the requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -311,13 +261,5 @@ mod tests {
         let words = |at| text.lines().nth(at).unwrap_or_default().split_whitespace().collect::<Vec<_>>();
         assert_eq!(words(1), ["alluvium,", "disk", "0.70", "1.40", "80", "4", "10.00x", "0.25x"]);
         assert_eq!(words(2), ["deltalake", "MERGE", "7.00", "14.00", "320", "1.00x", "1.00x"]);
-    }
-
-    #[test]
-    fn bad_options_are_refused() {
-        for bad in [&["--rows"][..], &["--rows", "0"], &["--runs", "x"], &["--row", "1"]] {
-            assert!(parse(bad).is_err(), "{bad:?}");
-        }
-        assert!(matches!(parse(&["--help"]), Ok(None)));
     }
 }

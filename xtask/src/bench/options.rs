@@ -1,20 +1,46 @@
-//! The options of `cargo xtask bench`.
+//! The options of `cargo xtask bench`, and the way from them to an exit code.
 
+use std::io;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-/// What `--help` prints.
-pub const USAGE: &str = "\
-usage: cargo xtask bench ingest|kafka [OPTIONS]
+/// A benchmark, as its command line tells of it.
+pub struct Bench {
+    /// The word behind `bench`.
+    pub name: &'static str,
+    /// What `--help` prints.
+    pub usage: &'static str,
+    /// Rows, unless told otherwise.
+    pub rows: u64,
+    /// The options it has beside those that all have.
+    pub also: &'static [&'static str],
+    /// Measures and prints.
+    pub run: fn(&Options) -> io::Result<()>,
+}
 
-  --rows N        JSON lines to take in, about 390 bytes each (1000000)
-  --orgs N        organisations, skewed (50)
-  --memory SIZE   the budget of the run with a small one (256MiB; ingest only)
-  --runs R        runs of each, in turns; medians are printed (3)
-  --tenfold       then once more with ten times the rows, one run each (ingest only)
-  --keep DIR      work there and leave the tables (default: the target directory's bench/, tables removed)
-  --binary PATH   measure this alluvium instead of building one
-  --peer-only     measure DuckDB + deltalake alone (ingest only)
-";
+impl Bench {
+    /// Runs the benchmark as `args` ask.
+    pub fn main(&self, args: &[&str]) -> ExitCode {
+        let options = match Options::parse(args, self.rows, self.also) {
+            Ok(Some(options)) => options,
+            Ok(None) => {
+                print!("{}", self.usage);
+                return ExitCode::SUCCESS;
+            }
+            Err(message) => {
+                eprintln!("xtask: {message}\n\n{}", self.usage);
+                return ExitCode::from(2);
+            }
+        };
+        match (self.run)(&options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("xtask: bench {}: {error}", self.name);
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
 
 /// Parsed options.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,10 +56,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// The options in `args`; none when help was asked for.
-    pub fn parse(args: &[&str]) -> Result<Option<Self>, String> {
+    /// The options in `args`, of those that all have and those of `also`; none when help was asked for.
+    pub fn parse(args: &[&str], rows: u64, also: &[&str]) -> Result<Option<Self>, String> {
         let mut options = Self {
-            rows: 1_000_000,
+            rows,
             orgs: 50,
             memory: "256MiB".to_owned(),
             runs: 3,
@@ -49,11 +75,11 @@ impl Options {
                 "--rows" => options.rows = positive(name, value()?)?,
                 "--orgs" => options.orgs = positive(name, value()?)?,
                 "--runs" => options.runs = positive(name, value()?)?,
-                "--memory" => value()?.clone_into(&mut options.memory),
+                "--memory" if also.contains(&name) => value()?.clone_into(&mut options.memory),
                 "--keep" => options.keep = Some(value()?.into()),
                 "--binary" => options.binary = Some(value()?.into()),
-                "--tenfold" => options.tenfold = true,
-                "--peer-only" => options.peer_only = true,
+                "--tenfold" if also.contains(&name) => options.tenfold = true,
+                "--peer-only" if also.contains(&name) => options.peer_only = true,
                 "--help" | "-h" => return Ok(None),
                 _ => return Err(format!("unknown option {name}")),
             }
@@ -76,16 +102,16 @@ mod tests {
 
     #[test]
     fn options_given_are_taken_and_the_others_are_defaults() {
-        let options = Options::parse(&["--rows", "500", "--keep", "out", "--tenfold"]).unwrap().unwrap();
+        let options = Options::parse(&["--rows", "500", "--keep", "out", "--tenfold"], 9, &["--tenfold"]).unwrap().unwrap();
         assert_eq!((options.rows, options.orgs, options.runs, options.tenfold), (500, 50, 3, true));
         assert_eq!(options.keep, Some(PathBuf::from("out")));
     }
 
     #[test]
     fn bad_options_are_refused() {
-        for bad in [&["--rows"][..], &["--rows", "0"], &["--orgs", "many"], &["--row", "1"]] {
-            assert!(Options::parse(bad).is_err(), "{bad:?}");
+        for bad in [&["--rows"][..], &["--rows", "0"], &["--orgs", "many"], &["--row", "1"], &["--runs", "x"], &["--peer-only"]] {
+            assert!(Options::parse(bad, 9, &["--tenfold"]).is_err(), "{bad:?}");
         }
-        assert_eq!(Options::parse(&["--help"]), Ok(None));
+        assert_eq!(Options::parse(&["--help"], 9, &[]), Ok(None));
     }
 }
