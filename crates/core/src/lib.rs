@@ -3,6 +3,7 @@
 //! Place in the flow: everything that can be decided without touching a disk, a network or a clock is decided here;
 //! `alluvium-lake` and `alluvium-engine` carry it out. Deliberately not here: I/O, async, clocks, Arrow, Delta.
 
+mod bytes;
 mod chain;
 mod dataset;
 mod error;

@@ -12,6 +12,7 @@ use alluvium_lake::{
 use tokio::sync::Notify;
 
 use crate::observe::Observer;
+use crate::requests::TakenHere;
 use crate::source::{Broker, FileSet};
 
 /// Tells the time.
@@ -113,6 +114,7 @@ pub struct Engine {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) stop: Stop,
     pub(crate) broker: Arc<dyn Broker>,
+    pub(crate) taken_here: TakenHere,
 }
 
 impl Engine {
@@ -121,7 +123,8 @@ impl Engine {
     pub fn new(settings: EngineSettings) -> Self {
         let EngineSettings { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker } = settings;
         stop.keep_time_of(store.machine());
-        Self { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker }
+        let taken_here = TakenHere::default();
+        Self { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker, taken_here }
     }
 
     /// The project.

@@ -110,7 +110,7 @@ fn build_indexes() -> Result<()> {
             ids.add_column("user_id", &users.slice(from, rows))?;
             index.add(file as u32, ids);
         }
-        let bytes = index.finish()?.map_or(0, |bytes| bytes.len());
+        let bytes = index.finish()?.map_or(0, |bytes| bytes.content_length());
         println!("index: {ROWS} rows, 2 fields, {different} ids, {files} files: {:?}, {} KiB", start.elapsed(), bytes >> 10);
     }
     Ok(())

@@ -33,7 +33,9 @@ mod widen;
 
 pub use blocking::{Away, blocking, in_place};
 pub use consumer::{Advanced, Begun, CONSUMER_FORMAT, Consumer, ConsumerRecord, ConsumerStore, Reached};
-pub use file_index::{FILE_INDEX_FORMAT, FileIds, IdHash, IndexBuilder, IndexReader, MayHold, SortedHashes};
+pub use file_index::{
+    FILE_INDEX_FORMAT, FieldHasher, FileIds, IdHash, IdSet, IndexBuilder, IndexReader, MayHold, Question, SortedHashes,
+};
 pub use floor::{FLOOR_FORMAT, Floor};
 pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
 pub use log::{

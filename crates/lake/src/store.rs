@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use tokio::sync::Semaphore;
 
 use self::error::{io_error, may_pass, object_is_missing};
@@ -173,17 +173,22 @@ impl Store {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed and nothing stands at `path` as far as it can be told.
     pub async fn put_new(&self, path: &Path, bytes: Bytes) -> Result<PutNew> {
-        self.put_if_absent(path, bytes, PutOptions::from(PutMode::Create)).await
+        self.put_if_absent(path, bytes.into(), PutOptions::from(PutMode::Create)).await
+    }
+
+    /// Whether it is a directory of this machine.
+    pub(crate) fn is_local_disk(&self) -> bool {
+        self.local.is_some()
     }
 
     /// As [`Store::put_new`], but on a local disk durable only after [`Store::sync_staged`].
     ///
     /// # Errors
     /// As [`Store::put_new`].
-    pub async fn stage(&self, path: &Path, bytes: Bytes) -> Result<PutNew> {
+    pub async fn stage(&self, path: &Path, payload: impl Into<PutPayload>) -> Result<PutNew> {
         let mut options = PutOptions::from(PutMode::Create);
         options.extensions.insert(Unsynced);
-        self.put_if_absent(path, bytes, options).await
+        self.put_if_absent(path, payload.into(), options).await
     }
 
     /// As [`Store::stage`], for a file whose name no other writer ever uses: a large one goes up in parts. Waits while too much is
@@ -191,16 +196,17 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::put_new`].
-    pub async fn stage_own(&self, path: &Path, bytes: Bytes) -> Result<PutNew> {
+    pub async fn stage_own(&self, path: &Path, payload: impl Into<PutPayload>) -> Result<PutNew> {
+        let payload = payload.into();
         if self.local.is_some() {
-            return self.stage(path, bytes).await;
+            return self.stage(path, payload).await;
         }
-        if bytes.len() < upload::IN_PARTS_FROM_BYTES {
+        if payload.content_length() < upload::IN_PARTS_FROM_BYTES {
             // The semaphore is never closed; without a slot the file goes up all the same.
             let _slot = self.uploads.acquire().await.ok();
-            return self.stage(path, bytes).await;
+            return self.stage(path, payload).await;
         }
-        let uploaded = upload::upload(self.inner.as_ref(), path, upload::Body::Bytes(bytes), &self.uploads).await;
+        let uploaded = upload::upload(self.inner.as_ref(), path, upload::Body::Payload(payload), &self.uploads).await;
         uploaded.map(|()| PutNew::Created).map_err(|e| store_error(e, "writing", path.as_ref()))
     }
 
@@ -210,15 +216,15 @@ impl Store {
         self.inner.put_opts(path, bytes.clone().into(), PutOptions::from(PutMode::Create)).await.map(|_| ())
     }
 
-    async fn put_if_absent(&self, path: &Path, bytes: Bytes, options: PutOptions) -> Result<PutNew> {
+    async fn put_if_absent(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutNew> {
         let mut pause = PUT_PAUSE;
         for left in (0..PUT_TRIES).rev() {
-            let failed = match self.inner.put_opts(path, bytes.clone().into(), options.clone()).await {
+            let failed = match self.inner.put_opts(path, payload.clone(), options.clone()).await {
                 Ok(_) => return Ok(PutNew::Created),
                 Err(failed) => failed,
             };
             match self.get(path).await? {
-                Some(there) if there == bytes => return Ok(PutNew::Created),
+                Some(there) if payload.iter().flatten().eq(&there) => return Ok(PutNew::Created),
                 Some(_) => return Ok(PutNew::Exists),
                 // Nothing stands there. Should the first put still arrive, the second is refused and finds its own bytes.
                 None if left > 0 && may_pass(&failed) => {}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::fate::{Ending, Fate, FinalId, Live, Order, Piece, Pieces, SetColumn};
+use crate::bytes::{Reader, number, text, time};
 use crate::error::{Error, Kind, Result};
 use crate::request::{Id, JsonText};
 
@@ -51,69 +52,18 @@ impl Fate {
             Error::new(Kind::Corrupt, "reading a fate of the folded ledger: its bytes are not what they must be")
                 .hint("remove the folded ledger; it is made again from the requests")
         };
-        let mut reader = Reader(bytes);
+        let mut reader = Reader::new(bytes);
         let fate = reader.fate().ok_or_else(corrupt)?;
-        if reader.0.is_empty() { Ok(fate) } else { Err(corrupt()) }
+        if reader.is_empty() { Ok(fate) } else { Err(corrupt()) }
     }
 }
 
-/// LEB128.
-fn number(mut value: u64, to: &mut Vec<u8>) {
-    while value >= 0x80 {
-        to.push((value & 0x7F) as u8 | 0x80);
-        value >>= 7;
-    }
-    to.push(value as u8);
+trait ReadFate {
+    fn fate(&mut self) -> Option<Fate>;
+    fn live(&mut self, tag: u8) -> Option<Live>;
 }
 
-/// A signed number, zigzag.
-fn time(value: i64, to: &mut Vec<u8>) {
-    number(((value << 1) ^ (value >> 63)) as u64, to);
-}
-
-fn text(value: &str, to: &mut Vec<u8>) {
-    number(value.len() as u64, to);
-    to.extend_from_slice(value.as_bytes());
-}
-
-struct Reader<'b>(&'b [u8]);
-
-impl<'b> Reader<'b> {
-    fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*first)
-    }
-
-    fn number(&mut self) -> Option<u64> {
-        let mut value = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7F);
-            // The tenth byte has room for one bit; an ending zero would be a second spelling.
-            if (shift == 63 && bits > 1) || (byte == 0 && shift > 0) {
-                return None;
-            }
-            value |= bits << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn time(&mut self) -> Option<i64> {
-        let coded = self.number()?;
-        Some((coded >> 1) as i64 ^ -((coded & 1) as i64))
-    }
-
-    fn text(&mut self) -> Option<&'b str> {
-        let length = usize::try_from(self.number()?).ok()?;
-        let (text, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        std::str::from_utf8(text).ok()
-    }
-
+impl ReadFate for Reader<'_> {
     fn fate(&mut self) -> Option<Fate> {
         let mut pieces = Pieces::new();
         for _ in 0..self.number()? {

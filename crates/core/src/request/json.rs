@@ -4,7 +4,6 @@
 //! taken for another one.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -25,8 +24,8 @@ pub(super) enum Fault {
     TooDeep,
 }
 
-/// The members of an object, each key once.
-pub(super) type Members<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+/// The members of an object in the order of their keys, each once.
+pub(super) type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 
 /// An object's members in their order, keys given twice included.
 struct Entries<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
@@ -80,17 +79,12 @@ impl<'de> Deserialize<'de> for Key<'de> {
 
 /// The members of the object that `text` is.
 pub(super) fn members(text: &str) -> Result<Members<'_>, Fault> {
-    let Entries(entries) = serde_json::from_str(text).map_err(|_| {
+    let Entries(mut entries) = serde_json::from_str(text).map_err(|_| {
         let other = serde_json::from_str::<&RawValue>(text).is_ok_and(|value| !value.get().starts_with('{'));
         if other { Fault::NotAnObject } else { Fault::NotJson }
     })?;
-    let mut members = BTreeMap::new();
-    for (key, value) in entries {
-        if members.insert(key, value).is_some() {
-            return Err(Fault::KeyTwice);
-        }
-    }
-    Ok(members)
+    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+    if entries.windows(2).any(|pair| pair[0].0 == pair[1].0) { Err(Fault::KeyTwice) } else { Ok(entries) }
 }
 
 /// The items of the array that `value` is.
@@ -141,11 +135,22 @@ fn push_canonical(value: &str, depth: usize, to: &mut String) -> Result<(), Faul
 
 /// The string that the JSON text `value` spells, if it is one.
 pub(super) fn string(value: &str) -> Option<String> {
+    if let Some(plain) = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'))
+        && plain.bytes().all(|b| b >= 0x20 && b != b'"' && b != b'\\')
+    {
+        return Some(plain.to_owned());
+    }
     serde_json::from_str(value).ok()
 }
 
 /// Appends `text` as a JSON string.
 pub(super) fn push_string(text: &str, to: &mut String) {
+    if text.bytes().all(|b| b >= 0x20 && b != b'"' && b != b'\\') {
+        to.push('"');
+        to.push_str(text);
+        to.push('"');
+        return;
+    }
     // A string always has a spelling.
     to.push_str(&serde_json::to_string(text).unwrap_or_default());
 }

@@ -8,6 +8,7 @@
 //! reason never quotes an id or a value. Deliberately not here: whether an id of a request is known already, and attempts.
 
 mod check;
+mod codec;
 mod json;
 mod parse;
 mod stored;

@@ -51,11 +51,16 @@ impl<'a> Keys<'a> {
 
     /// The value at `key`, unless it is absent or null.
     pub(super) fn take(&mut self, key: &str) -> Option<&'a RawValue> {
-        self.members.remove(key).filter(|value| value.get() != "null")
+        let at = self.find(key)?;
+        Some(self.members.remove(at).1).filter(|value| value.get() != "null")
     }
 
     fn has(&self, key: &str) -> bool {
-        self.members.get(key).is_some_and(|value| value.get() != "null")
+        self.find(key).is_some_and(|at| self.members[at].1.get() != "null")
+    }
+
+    fn find(&self, key: &str) -> Option<usize> {
+        self.members.binary_search_by(|(known, _)| (**known).cmp(key)).ok()
     }
 
     fn required(&mut self, key: &str) -> Result<&'a RawValue, Refusal> {

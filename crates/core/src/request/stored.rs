@@ -19,7 +19,7 @@ impl Request {
     /// The request as one line of JSON: its keys in a fixed order, each value in one spelling.
     #[must_use]
     pub fn to_json(&self) -> String {
-        format!("{{\"format\":{REQUEST_FORMAT},{}}}", self.content())
+        self.stored().0
     }
 
     /// A request from its stored form.
@@ -46,7 +46,15 @@ impl Request {
     /// The digest of the content: everything but the format's number counts.
     #[must_use]
     pub fn digest(&self) -> RequestDigest {
-        RequestDigest(Sha256::digest(self.content().as_bytes()).into())
+        self.stored().1
+    }
+
+    /// The request as one line of JSON, and its digest.
+    #[must_use]
+    pub fn stored(&self) -> (String, RequestDigest) {
+        let content = self.content();
+        let digest = RequestDigest(Sha256::digest(content.as_bytes()).into());
+        (format!("{{\"format\":{REQUEST_FORMAT},{content}}}"), digest)
     }
 
     /// The members of the stored form, without the format.

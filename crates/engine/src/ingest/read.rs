@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use alluvium_core::{Dataset, Error, Kind, Request, Result};
+use alluvium_core::{Dataset, Error, Kind, Result};
 use alluvium_lake::{Arranged, SortedKey, Stager, in_place};
 use arrow::array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray, new_null_array};
 use arrow::datatypes::{DataType, Field, Int32Type, Schema, TimeUnit};
@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 use super::dead_letters::DeadLetters;
 use crate::engine::Stop;
 use crate::observe::Observer;
+use crate::requests::Taken;
 use crate::source::{Chunk, Decoded, Decoder, Refused};
 
 /// The most bytes of a chunk of input.
@@ -79,15 +80,15 @@ pub(crate) struct Made {
 pub(crate) enum Open {
     /// Rows that requests may change; what the ledger may know of them, sorted.
     Rows { rows: RecordBatch, nodes: Vec<SortedKey> },
-    /// Requests whose ids may have been there before, with their numbers and how they came.
-    Requests(Vec<(u64, Request, Vec<u8>)>),
+    /// Requests whose ids may have been there before.
+    Requests(Vec<Taken>),
 }
 
 impl Open {
     fn memory_bytes(&self) -> usize {
         match self {
             Self::Rows { rows, nodes } => rows.get_array_memory_size() + nodes.len() * size_of::<SortedKey>(),
-            Self::Requests(requests) => requests.iter().map(|(_, _, raw)| 3 * raw.len() + size_of::<Request>()).sum(),
+            Self::Requests(requests) => requests.iter().map(Taken::memory_bytes).sum(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use alluvium_core::{
     BatchKey, BatchNumber, BatchRecord, Dataset, DatePartitionCount, Job, LedgerPosition, LedgerShape, RECORD_FORMAT, Range,
-    RecordBody, Recorded, Result, TableFiles, TableSpec, app_id,
+    RecordBody, Recorded, Request, Result, TableFiles, TableSpec, app_id,
 };
 use alluvium_lake::{Holder, LeaseWatch, StageSettings, Stager, Sweep, in_place};
 
@@ -69,8 +69,13 @@ impl ChainWork<'_> {
         if self.dataset.is_requests() {
             let ids = RequestIds::open(self.engine, &self.incarnation, BatchNumber(key.batch.0 - 1)).await?;
             let taking = RequestTaking::new(&self.engine.project.datasets, ids, key.batch);
-            let staged = self.stage_as(key, &taking, feed).await?;
-            return Ok(staged.map(|staged| Staged { skipped: taking.repeated(), ..staged }));
+            let Some(mut staged) = self.stage_as(key, &taking, feed).await? else { return Ok(None) };
+            staged.skipped = taking.repeated();
+            if let Some(accepted) = taking.into_accepted() {
+                let files = staged.data.adds.iter().map(|add| add.path.clone()).collect();
+                self.engine.taken_here.remember(files, accepted);
+            }
+            return Ok(Some(staged));
         }
         self.let_a_move_pass().await?;
         let taking = EventTaking::new(self.dataset, self.ledger().await?);
@@ -113,7 +118,13 @@ impl ChainWork<'_> {
         // Those that were applied before are told of no more: the source goes on sending what was converted long ago. Those that have no state
         // yet are given none, but what they did.
         let told = self.engine.requests_told(&self.incarnation, self.dataset).await?;
-        let new: HashSet<String> = ledger.requests_since(told).await?.into_iter().map(|(request, _)| request.id).collect();
+        let mut new: HashSet<String> = HashSet::new();
+        let mut tell = |request: Request| {
+            if matched.contains_key(&request.id) {
+                new.insert(request.id);
+            }
+        };
+        ledger.requests_since(told, &mut tell).await?;
         matched.retain(|id, _| open.contains_key(id) || new.contains(id));
         let states = StateChanges::plan(&[], &HashSet::new(), &open, matched, false, self.engine.project.requests.max_attempts);
         if !states.is_empty() {

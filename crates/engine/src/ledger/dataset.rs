@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchNumber, BatchSpan, Dataset, Error, Fate, FateChange, Incarnation, Kind, LedgerBuilder, LedgerPosition, LedgerShape, Op,
-    OrgLedger, Request, Result, Shape,
+    BatchNumber, BatchSpan, Dataset, Error, Fate, FateChange, Incarnation, Kind, LedgerBuilder, LedgerPosition, LedgerShape,
+    Node, Op, OrgLedger, Request, Result, Shape,
 };
-use alluvium_lake::{SortedKey, SortedWriter};
+use alluvium_lake::{SortedKey, SortedWriter, Store};
+use object_store::path::Path;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::entry::{NodeFate, OwnedNode, decode_request, encode_request, node_key, nodes_of};
+use super::entry::{ENTRY_FORMAT, NodeFate, decode_first, decode_request, encode_request, keys_of, node_key, nodes_of};
 use super::series::Series;
 use crate::engine::Engine;
 use crate::requests::Accepted;
@@ -44,7 +47,7 @@ impl DatasetLedger {
             let to = BatchNumber(finished.0.min(ledger.fates.to().0 + BATCHES_AT_ONCE));
             let Some(span) = BatchSpan::new(ledger.fates.to(), to) else { break };
             let accepted = engine.accepted(span).await?;
-            ledger.fold(engine, span, &accepted).await?;
+            ledger.fold(engine, span, accepted).await?;
             ledger.requests.extend(finished).await?;
             ledger.fates.extend(finished).await?;
             if ledger.fates.to() < to {
@@ -80,62 +83,67 @@ impl DatasetLedger {
         LedgerPosition(self.fates.to().0)
     }
 
-    /// Whether a request is about anything that the dataset has.
-    fn counts(&self, request: &Request) -> bool {
-        LedgerBuilder::new(self.shape.clone()).push(request, BatchNumber::FIRST)
-    }
-
     /// Writes what the requests of a span change.
-    async fn fold(&self, engine: &Engine, span: BatchSpan, accepted: &[Accepted]) -> Result<()> {
-        let ours: Vec<&Accepted> = accepted.iter().filter(|a| self.counts(&a.request)).collect();
-        let mut entries: Vec<(SortedKey, Vec<u8>)> = Vec::new();
-        for accepted in &ours {
-            let value = encode_request(&accepted.request, accepted.batch);
-            let keys: BTreeSet<SortedKey> =
-                nodes_of(&accepted.request).into_iter().map(|node| node_key(&accepted.request.org, node)).collect();
-            entries.extend(keys.into_iter().map(|key| (key, value.clone())));
+    async fn fold(&self, engine: &Engine, span: BatchSpan, mut accepted: Vec<Accepted>) -> Result<()> {
+        accepted.retain(|accepted| !self.shape.nodes(&accepted.request).is_empty());
+        let mut entries: Vec<(SortedKey, Vec<u8>)> = accepted
+            .par_iter()
+            .flat_map_iter(|Accepted { request, batch, .. }| {
+                let keys = keys_of(request).into_iter().enumerate();
+                keys.map(|(at, key)| (key, encode_request(request, *batch, at == 0)))
+            })
+            .collect();
+        entries.par_sort_by_key(|entry| entry.0);
+        let named = Named::by(accepted.iter().map(|accepted| &*accepted.request));
+        let mut nodes: Vec<SortedKey> = entries.iter().map(|entry| entry.0).collect();
+        nodes.dedup();
+        // Packed while the fold goes on.
+        let requests = tokio::spawn(write(engine.store.clone(), self.requests.path(span), entries, named.note()));
+        let mut gathered = Gathered::new(self.shape.clone());
+        for accepted in accepted {
+            gathered.push(&accepted.request, accepted.batch);
         }
-        entries.sort_by_key(|entry| entry.0);
-        write(engine, &self.requests, span, &entries).await?;
-
-        let seeds = ours.iter().map(|a| (a.request.clone(), a.batch)).collect();
-        let gathered = self.gather(seeds, span.from).await?;
-        let mut entries: Vec<(SortedKey, Vec<u8>)> = Vec::new();
-        for (org, ledger) in &gathered {
+        let gathered = self.gather(gathered, nodes, span.from).await?;
+        let changes_of = |(org, ledger): (&String, &OrgLedger)| {
+            let mut entries: Vec<(SortedKey, Vec<u8>)> = Vec::new();
             ledger.changed(span.from, span.to, &mut |FateChange { node, new: now, .. }| {
                 entries.push((node_key(org, node), NodeFate::encode(org, node, now)));
             });
-        }
-        entries.sort_by_key(|entry| entry.0);
-        write(engine, &self.fates, span, &entries).await
+            entries
+        };
+        let mut entries: Vec<(SortedKey, Vec<u8>)> = gathered.par_iter().flat_map_iter(changes_of).collect();
+        entries.par_sort_by_key(|entry| entry.0);
+        // Where there are fates there are the requests they come from.
+        requests.await.map_err(|e| Error::new(Kind::Internal, "writing requests by node").source(e))??;
+        write(engine.store.clone(), self.fates.path(span), entries, String::new()).await
     }
 
-    /// The requests that share nodes with `seeds`, however far around, of batches up to `up_to`, and the seeds themselves; by
-    /// organisation.
-    async fn gather(&self, seeds: Vec<(Request, BatchNumber)>, up_to: BatchNumber) -> Result<BTreeMap<String, OrgLedger>> {
-        let mut found: HashMap<String, (Request, BatchNumber)> = HashMap::new();
+    /// The requests of batches up to `up_to` that are about `nodes`, and those that share nodes with them, however far around, beside those
+    /// that are gathered. By organisation.
+    async fn gather(
+        &self,
+        mut gathered: Gathered,
+        nodes: Vec<SortedKey>,
+        up_to: BatchNumber,
+    ) -> Result<BTreeMap<String, OrgLedger>> {
+        let mut frontier = nodes;
+        frontier.retain(|key| self.requests.may_contain(key));
         let mut seen: HashSet<SortedKey> = HashSet::new();
-        let mut frontier: BTreeSet<SortedKey> = BTreeSet::new();
-        for (request, batch) in seeds {
-            frontier.extend(nodes_of(&request).into_iter().map(|node| node_key(&request.org, node)));
-            found.insert(request.id.clone(), (request, batch));
-        }
         let mut hops = 0;
         while !frontier.is_empty() {
             hops += 1;
             seen.extend(frontier.iter().copied());
-            let mut next = BTreeSet::new();
+            let mut next: BTreeSet<SortedKey> = BTreeSet::new();
             let mut take = |value: &[u8]| -> Result<()> {
                 let (request, batch) = decode_request(value)?;
-                if batch > up_to || found.contains_key(&request.id) {
+                if batch > up_to {
                     return Ok(());
                 }
                 // Only a convert joins nodes.
                 if matches!(request.op, Op::Convert { .. }) {
-                    let keys = nodes_of(&request).into_iter().map(|node| node_key(&request.org, node));
-                    next.extend(keys.filter(|key| !seen.contains(key)));
+                    next.extend(keys_of(&request).into_iter().filter(|key| !seen.contains(key)));
                 }
-                found.insert(request.id.clone(), (request, batch));
+                gathered.push(&request, batch);
                 Ok(())
             };
             if hops > MAX_HOPS {
@@ -145,40 +153,25 @@ impl DatasetLedger {
                 }
                 break;
             }
-            let keys: Vec<SortedKey> = frontier.iter().copied().filter(|key| self.requests.may_contain(key)).collect();
-            self.requests.get_all(&keys, |_, value| take(value)).await?;
-            frontier = next;
+            self.requests.get_all(&frontier, |_, value| take(value)).await?;
+            frontier = next.into_iter().filter(|key| self.requests.may_contain(key)).collect();
         }
-        let mut builders: BTreeMap<String, LedgerBuilder> = BTreeMap::new();
-        for (request, batch) in found.into_values() {
-            let builder = builders.entry(request.org.clone()).or_insert_with(|| LedgerBuilder::new(self.shape.clone()));
-            let _counts = builder.push(&request, batch);
-        }
-        Ok(builders.into_iter().map(|(org, builder)| (org, builder.build())).collect())
+        Ok(gathered.builders.into_par_iter().map(|(org, builder)| (org, builder.build())).collect())
     }
 
     /// The requests that may have matched rows which hang on these nodes, by organisation.
-    pub(crate) async fn around(&self, nodes: &[(String, OwnedNode)]) -> Result<BTreeMap<String, OrgLedger>> {
-        let mut seeds: HashMap<String, (Request, BatchNumber)> = HashMap::new();
-        let mut keys: Vec<SortedKey> = nodes.iter().map(|(org, node)| node_key(org, node.node())).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        self.requests
-            .get_all(&keys, |_, value| {
-                let (request, batch) = decode_request(value)?;
-                seeds.insert(request.id.clone(), (request, batch));
-                Ok(())
-            })
-            .await?;
-        self.gather(seeds.into_values().collect(), self.fates.to()).await
+    pub(crate) async fn around(&self, mut nodes: Vec<SortedKey>) -> Result<BTreeMap<String, OrgLedger>> {
+        nodes.sort_unstable();
+        nodes.dedup();
+        self.gather(Gathered::new(self.shape.clone()), nodes, self.fates.to()).await
     }
 
     /// Whether a request came after a delete, by then applied, that executes later and had removed what it would have changed.
     pub(crate) async fn is_late(&self, request: &Request) -> Result<bool> {
         // A delete of what is older, or of the organisation, removes whatever else the request is about.
-        let nodes = nodes_of(request).into_iter().map(OwnedNode::of).chain([OwnedNode::Org]);
-        let nodes: Vec<(String, OwnedNode)> = nodes.map(|node| (request.org.clone(), node)).collect();
-        let around = self.around(&nodes).await?;
+        let mut nodes = keys_of(request);
+        nodes.push(node_key(&request.org, Node::Org));
+        let around = self.around(nodes).await?;
         let Some(ledger) = around.get(&request.org) else { return Ok(false) };
         let late = ledger.late(self.fates.to());
         Ok(ledger.requests().zip(late).any(|(other, late)| late && other.order.request_id == request.id))
@@ -207,7 +200,7 @@ impl DatasetLedger {
         self.fates
             .get_all(&keys, |at, value| {
                 // From the oldest file to the newest: what is told later stands.
-                match NodeFate::decode(value)?.fate {
+                match NodeFate::read(value)?.fate()? {
                     Some(fate) => fates.insert(keys[at], fate),
                     None => fates.remove(&keys[at]),
                 };
@@ -217,37 +210,101 @@ impl DatasetLedger {
         Ok(fates)
     }
 
-    /// The nodes whose fates are not what they were at `from`, with what they are now.
-    pub(crate) async fn changed_since(&self, from: LedgerPosition) -> Result<BTreeMap<SortedKey, NodeFate>> {
-        let mut changed = BTreeMap::new();
+    /// Whether any request is about an id of the field.
+    pub(crate) fn names_field(&self, field: &str) -> bool {
+        self.requests.files().any(|(_, file)| Named::read(file.meta()).is_none_or(|named| named.fields.contains(field)))
+    }
+
+    /// Whether any request is about a record by its key.
+    pub(crate) fn names_records(&self) -> bool {
+        self.requests.files().any(|(_, file)| Named::read(file.meta()).is_none_or(|named| named.records))
+    }
+
+    /// Tells the nodes whose fates are not what they were at `from`, some of them several times.
+    pub(crate) async fn changed_since(&self, from: LedgerPosition, tell: &mut (dyn FnMut(&str, Node<'_>) + Send)) -> Result<()> {
         for (span, file) in self.fates.files() {
             if span.to.0 <= from.0 {
                 continue;
             }
             let mut scan = file.scan();
             while scan.advance().await? {
-                changed.insert(scan.key(), NodeFate::decode(scan.value())?);
+                let NodeFate { org, node, .. } = NodeFate::read(scan.value())?;
+                tell(org, node);
             }
         }
-        Ok(changed)
+        Ok(())
     }
 
-    /// The requests that batches after `from` took in and that count for the dataset, with their batches.
-    pub(crate) async fn requests_since(&self, from: LedgerPosition) -> Result<Vec<(Request, BatchNumber)>> {
-        let mut found: BTreeMap<(BatchNumber, String), Request> = BTreeMap::new();
+    /// Tells the requests that batches after `from` took in and that count for the dataset, each once.
+    pub(crate) async fn requests_since(&self, from: LedgerPosition, tell: &mut (dyn FnMut(Request) + Send)) -> Result<()> {
         for (span, file) in self.requests.files() {
             if span.to.0 <= from.0 {
                 continue;
             }
             let mut scan = file.scan();
             while scan.advance().await? {
-                let (request, batch) = decode_request(scan.value())?;
-                if batch.0 > from.0 {
-                    found.insert((batch, request.id.clone()), request);
+                if let Some(request) = decode_first(scan.value(), BatchNumber(from.0))? {
+                    tell(request);
                 }
             }
         }
-        Ok(found.into_iter().map(|((batch, _), request)| (request, batch)).collect())
+        Ok(())
+    }
+}
+
+/// Requests that are gathered, by organisation.
+struct Gathered {
+    shape: Arc<Shape>,
+    builders: BTreeMap<String, LedgerBuilder>,
+}
+
+impl Gathered {
+    fn new(shape: Arc<Shape>) -> Self {
+        Self { shape, builders: BTreeMap::new() }
+    }
+
+    /// Adds a request; one that is there already counts once.
+    fn push(&mut self, request: &Request, batch: BatchNumber) {
+        if !self.builders.contains_key(&request.org) {
+            self.builders.insert(request.org.clone(), LedgerBuilder::new(self.shape.clone()));
+        }
+        if let Some(builder) = self.builders.get_mut(&request.org) {
+            let _counts = builder.push(request, batch);
+        }
+    }
+}
+
+/// What the requests of a file are about: fields of ids, and whether records. The file's note.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Named {
+    fields: BTreeSet<String>,
+    records: bool,
+}
+
+impl Named {
+    fn by<'r>(requests: impl Iterator<Item = &'r Request>) -> Self {
+        let mut named = Self::default();
+        for request in requests {
+            for node in nodes_of(request) {
+                match node {
+                    Node::Id { field, .. } if !named.fields.contains(field) => {
+                        named.fields.insert(field.to_owned());
+                    }
+                    Node::Record(_) => named.records = true,
+                    Node::Id { .. } | Node::Org => {}
+                }
+            }
+        }
+        named
+    }
+
+    fn note(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// `None`: nothing tells.
+    fn read(note: &str) -> Option<Self> {
+        serde_json::from_str(note).ok()
     }
 }
 
@@ -257,16 +314,17 @@ pub(crate) fn shape_of(dataset: &Dataset) -> LedgerShape {
 }
 
 fn digest(shape: &Shape) -> LedgerShape {
-    LedgerShape::new(xxh3_64(format!("{shape:?}").as_bytes()))
+    LedgerShape::new(xxh3_64(format!("{ENTRY_FORMAT} {shape:?}").as_bytes()))
 }
 
 /// Writes the file of a span; another process may have been quicker with the same.
-async fn write(engine: &Engine, series: &Series, span: BatchSpan, entries: &[(SortedKey, Vec<u8>)]) -> Result<()> {
-    let mut writer = SortedWriter::new(&engine.store, series.path(span))?;
-    for (key, value) in entries {
+async fn write(store: Store, path: Path, entries: Vec<(SortedKey, Vec<u8>)>, note: String) -> Result<()> {
+    let mut writer = SortedWriter::new(&store, path)?;
+    for (key, value) in &entries {
         writer.push(*key, value)?;
     }
-    match writer.finish("").await {
+    drop(entries);
+    match writer.finish(&note).await {
         Err(e) if e.kind() == Kind::Conflict => Ok(()),
         written => written.map(|_size| ()),
     }

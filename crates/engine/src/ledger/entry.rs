@@ -4,52 +4,12 @@ use alluvium_core::{BatchNumber, Error, Fate, Kind, Node, NodeKey, Op, Request, 
 use alluvium_lake::SortedKey;
 use xxhash_rust::xxh3::xxh3_64;
 
+/// Counts up with every change of what an entry holds: files of another number are not read, but made anew beside them.
+pub(crate) const ENTRY_FORMAT: u32 = 2;
+
 const ORG: u8 = 0;
 const RECORD: u8 = 1;
 const ID: u8 = 2;
-
-/// A node with texts of its own.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum OwnedNode {
-    /// All rows of the organisation.
-    Org,
-    /// The rows with this key.
-    Record(String),
-    /// The rows to which the source gave this id.
-    Id {
-        /// The identity field.
-        field: String,
-        /// The id.
-        id: String,
-    },
-}
-
-impl OwnedNode {
-    pub(crate) fn of(node: Node<'_>) -> Self {
-        match node {
-            Node::Org => Self::Org,
-            Node::Record(key) => Self::Record(key.to_owned()),
-            Node::Id { field, id } => Self::Id { field: field.to_owned(), id: id.to_owned() },
-        }
-    }
-
-    pub(crate) fn node(&self) -> Node<'_> {
-        match self {
-            Self::Org => Node::Org,
-            Self::Record(key) => Node::Record(key),
-            Self::Id { field, id } => Node::Id { field, id },
-        }
-    }
-}
-
-/// What the files hold of one node.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct NodeFate {
-    pub(crate) org: String,
-    pub(crate) node: OwnedNode,
-    /// `None`: rows are as the source gave them (again).
-    pub(crate) fate: Option<Fate>,
-}
 
 /// The key of a node: its organisation's hash first, so that what belongs to one organisation stands together.
 pub(crate) fn node_key(org: &str, node: Node<'_>) -> SortedKey {
@@ -74,7 +34,16 @@ pub(crate) fn nodes_of(request: &Request) -> Vec<Node<'_>> {
     }
 }
 
-impl NodeFate {
+/// What the files hold of one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeFate<'v> {
+    pub(crate) org: &'v str,
+    pub(crate) node: Node<'v>,
+    /// The bytes of the fate; `None`: rows are as the source gave them (again).
+    fate: Option<&'v [u8]>,
+}
+
+impl<'v> NodeFate<'v> {
     /// `[kind][org][field][id]`, each text with its length as u32, then the fate's bytes, if there is one.
     pub(crate) fn encode(org: &str, node: Node<'_>, fate: Option<&Fate>) -> Vec<u8> {
         let (kind, field, id) = match node {
@@ -93,36 +62,61 @@ impl NodeFate {
         value
     }
 
-    pub(crate) fn decode(value: &[u8]) -> Result<Self> {
+    pub(crate) fn read(value: &'v [u8]) -> Result<Self> {
         let (&kind, mut rest) = value.split_first().ok_or_else(damaged)?;
         let mut text = || take_text(&mut rest);
         let (org, field, id) = (text()?, text()?, text()?);
         let node = match kind {
-            ORG => OwnedNode::Org,
-            RECORD => OwnedNode::Record(id),
-            ID => OwnedNode::Id { field, id },
+            ORG => Node::Org,
+            RECORD => Node::Record(id),
+            ID => Node::Id { field, id },
             _ => return Err(damaged()),
         };
         let fate = match rest.split_first() {
             Some((0, [])) => None,
-            Some((1, bytes)) => Some(Fate::decode(bytes)?),
+            Some((1, bytes)) => Some(bytes),
             _ => return Err(damaged()),
         };
         Ok(Self { org, node, fate })
     }
+
+    pub(crate) fn fate(&self) -> Result<Option<Fate>> {
+        self.fate.map(Fate::decode).transpose()
+    }
 }
 
-/// A request under one of its nodes: the batch as u64, then the stored form.
-pub(crate) fn encode_request(request: &Request, batch: BatchNumber) -> Vec<u8> {
-    let mut value = batch.0.to_le_bytes().to_vec();
-    value.extend_from_slice(request.to_json().as_bytes());
+/// A request under one of its nodes: whether that is the first by its key, the batch as u64, then the request's bytes.
+pub(crate) fn encode_request(request: &Request, batch: BatchNumber, is_first: bool) -> Vec<u8> {
+    let mut value = Vec::with_capacity(128);
+    value.push(u8::from(is_first));
+    value.extend_from_slice(&batch.0.to_le_bytes());
+    request.encode(&mut value);
     value
 }
 
 pub(crate) fn decode_request(value: &[u8]) -> Result<(Request, BatchNumber)> {
-    let (batch, text) = value.split_first_chunk::<8>().ok_or_else(damaged)?;
-    let text = std::str::from_utf8(text).map_err(|_| damaged())?;
-    Ok((Request::from_json(text)?, BatchNumber(u64::from_le_bytes(*batch))))
+    let (_, batch, request) = request_parts(value)?;
+    Ok((Request::decode(request)?, batch))
+}
+
+/// The request of an entry that is the first of it, if a batch after `from` took it in.
+pub(crate) fn decode_first(value: &[u8], from: BatchNumber) -> Result<Option<Request>> {
+    let (is_first, batch, request) = request_parts(value)?;
+    if is_first && batch > from { Request::decode(request).map(Some) } else { Ok(None) }
+}
+
+fn request_parts(value: &[u8]) -> Result<(bool, BatchNumber, &[u8])> {
+    let (&first, rest) = value.split_first().filter(|(first, _)| **first <= 1).ok_or_else(damaged)?;
+    let (batch, request) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+    Ok((first == 1, BatchNumber(u64::from_le_bytes(*batch)), request))
+}
+
+/// The keys of the nodes a request is about, each once.
+pub(crate) fn keys_of(request: &Request) -> Vec<SortedKey> {
+    let mut keys: Vec<SortedKey> = nodes_of(request).into_iter().map(|node| node_key(&request.org, node)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
 }
 
 fn push_text(to: &mut Vec<u8>, text: &str) {
@@ -130,12 +124,12 @@ fn push_text(to: &mut Vec<u8>, text: &str) {
     to.extend_from_slice(text.as_bytes());
 }
 
-fn take_text(from: &mut &[u8]) -> Result<String> {
+fn take_text<'v>(from: &mut &'v [u8]) -> Result<&'v str> {
     let (length, rest) = from.split_first_chunk::<4>().ok_or_else(damaged)?;
     let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| damaged())?;
     let (text, rest) = rest.split_at_checked(length).ok_or_else(damaged)?;
     *from = rest;
-    String::from_utf8(text.to_vec()).map_err(|_| damaged())
+    std::str::from_utf8(text).map_err(|_| damaged())
 }
 
 fn damaged() -> Error {
@@ -152,10 +146,10 @@ mod tests {
     fn nodes_read_back_and_cut_values_are_damaged() {
         for node in [Node::Org, Node::Record("k\u{0}é"), Node::Id { field: "lead_id", id: "00Q1" }] {
             let value = NodeFate::encode("00D1", node, None);
-            let read = NodeFate::decode(&value).unwrap();
-            assert_eq!((read.org.as_str(), read.node.node(), read.fate), ("00D1", node, None));
+            let read = NodeFate::read(&value).unwrap();
+            assert_eq!((read.org, read.node, read.fate().unwrap()), ("00D1", node, None));
             for cut in 0..value.len() {
-                assert_eq!(NodeFate::decode(&value[..cut]).unwrap_err().kind(), Kind::Corrupt);
+                assert_eq!(NodeFate::read(&value[..cut]).unwrap_err().kind(), Kind::Corrupt);
             }
         }
     }

@@ -9,5 +9,5 @@ mod entry;
 mod series;
 
 pub(crate) use dataset::{DatasetLedger, shape_of};
-pub(crate) use entry::{NodeFate, OwnedNode, node_key};
+pub(crate) use entry::{node_key, nodes_of};
 pub(crate) use series::Series;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use alluvium_core::{Dataset, Ending, Error, Fate, Kind, Result, TableSpec};
 use alluvium_lake::{
-    ChangedFile, ColumnEdit, DeltaLog, Edits, FileIds, IndexReader, MayHold, SortedHashes, SortedKey, SpliceFile, SpliceSettings,
-    Spliced, arrow_schema,
+    ChangedFile, ColumnEdit, DeltaLog, Edits, FileIds, IndexReader, MayHold, Question, SortedHashes, SortedKey, SpliceFile,
+    SpliceSettings, Spliced, arrow_schema,
 };
 use arrow::array::{Array, AsArray, RecordBatch, UInt64Array};
 use arrow::datatypes::{Date32Type, Schema, SchemaRef};
 
-use super::wanted::{OfOrg, WantedNodes};
+use super::wanted::WantedNodes;
 use crate::ledger::{DatasetLedger, node_key};
 use crate::resolve::{Hits, ORIGINAL, RowEdits, SourceRows, deciding_columns, edited, nodes_of_row, plan_edits};
 
@@ -24,6 +24,8 @@ pub(super) struct Looking {
     pub(super) log: DeltaLog,
     pub(super) dataset: Dataset,
     pub(super) spec: TableSpec,
+    /// What of a row tells which requests match it, as far as any request asks.
+    pub(super) deciding: SchemaRef,
     pub(super) settings: SpliceSettings,
     pub(super) ledger: DatasetLedger,
     pub(super) index: IndexReader,
@@ -71,17 +73,18 @@ pub(super) struct Positions {
 impl Looking {
     /// Whether a file may hold what is looked for, as far as the log tells.
     pub(super) fn may_hold(&self, file: &ChangedFile, foreign: bool) -> bool {
-        if self.redeclared {
-            return true;
-        }
         let wanted = self.wanted_in(foreign);
-        if wanted.is_empty() {
-            return false;
-        }
-        if !self.spec.partition_by.contains(&self.dataset.org) {
-            return true;
-        }
-        file.partition_value(&self.dataset.org).is_some_and(|org| wanted.of_org(org).is_some())
+        self.redeclared || (!wanted.is_empty() && wanted.of_file(self.org_of(file)).is_some())
+    }
+
+    /// The organisation of all rows of a file, where the table's files are told apart by it.
+    fn org_of<'f>(&self, file: &'f ChangedFile) -> Option<&'f str> {
+        file.partition_value(&self.dataset.org).filter(|_| self.is_partitioned())
+    }
+
+    /// Whether a file holds rows of one organisation alone.
+    fn is_partitioned(&self) -> bool {
+        self.spec.partition_by.contains(&self.dataset.org)
     }
 
     /// Of the files, those that may hold what is looked for, as far as the indexes tell.
@@ -89,24 +92,24 @@ impl Looking {
         if self.redeclared || self.wanted.is_empty() {
             return Ok(files);
         }
-        let fields = self.wanted.fields(&self.dataset);
-        let mut asked: Vec<(&str, SortedHashes)> =
-            fields.iter().map(|field| (*field, SortedHashes::of(field, self.wanted.ids(field)))).collect();
-        if let Some(key) = &self.dataset.key {
-            asked.push((key, SortedHashes::of(key, self.wanted.records())));
+        let mut asked: BTreeMap<Option<&str>, Vec<(&str, SortedHashes)>> = BTreeMap::new();
+        for (file, ..) in &files {
+            let org = self.org_of(file);
+            asked.entry(org).or_insert_with(|| {
+                let of = self.wanted.of_file(org).into_iter();
+                of.flat_map(|of| self.wanted.asked(of)).map(|(field, _, ids)| (field, ids.iter().copied().collect())).collect()
+            });
         }
-        let asked: Vec<(&str, &SortedHashes)> = asked.iter().map(|(field, hashes)| (*field, hashes)).collect();
-        let names: Vec<&str> = files.iter().map(|(file, ..)| file.name.as_str()).collect();
-        let told = self.index.files_that_may_hold_any(&names, &asked).await?;
-        let whole = self.wanted.whole_orgs();
-        let keep = |at: usize, (file, _, foreign): &Candidate| {
-            let of_whole_org = match file.partition_value(&self.dataset.org) {
-                Some(org) => whole.contains(org),
-                None => !whole.is_empty(),
-            };
-            *foreign || of_whole_org || told.iter().any(|answers| !matches!(answers.get(at), Some(MayHold::No)))
+        let asked: BTreeMap<Option<&str>, Vec<Question<'_>>> =
+            asked.iter().map(|(org, asked)| (*org, asked.iter().map(|(field, hashes)| (*field, hashes)).collect())).collect();
+        let live: Vec<(&str, &[Question<'_>])> =
+            files.iter().map(|(file, ..)| (file.name.as_str(), asked[&self.org_of(file)].as_slice())).collect();
+        let told = self.index.files_that_may_hold_any(&live).await?;
+        let whole = |file: &ChangedFile| self.wanted.of_file(self.org_of(file)).is_some_and(|of| of.all);
+        let keep = |(file, _, foreign): &Candidate, told: &[MayHold]| {
+            *foreign || whole(file) || told.iter().any(|answer| *answer != MayHold::No)
         };
-        let kept: Vec<bool> = files.iter().enumerate().map(|(at, file)| keep(at, file)).collect();
+        let kept: Vec<bool> = files.iter().zip(&told).map(|(file, told)| keep(file, told)).collect();
         Ok(files.into_iter().zip(kept).filter_map(|(file, keep)| keep.then_some(file)).collect())
     }
 
@@ -122,14 +125,13 @@ impl Looking {
         if positions.is_empty() {
             return Ok(looked);
         }
-        let whole = arrow_schema(&self.spec);
-        let deciding = projected(&whole, deciding_columns(&self.dataset));
-        let mut rows = opened.rows_at(&deciding, &positions).await?;
+        let mut rows = opened.rows_at(&self.deciding, &positions).await?;
         let fates = self.fates(&rows).await?;
         let further = further_columns(&rows, &self.dataset, &fates)?;
-        if further.iter().any(|column| deciding.index_of(column).is_err()) {
-            let all = deciding.fields().iter().map(|f| f.name().as_str()).chain(further.iter().map(String::as_str));
-            rows = opened.rows_at(&projected(&whole, all.collect::<BTreeSet<_>>()), &positions).await?;
+        if further.iter().any(|column| self.deciding.index_of(column).is_err()) {
+            let all = self.deciding.fields().iter().map(|f| f.name().as_str()).chain(further.iter().map(String::as_str));
+            let all = projected(&arrow_schema(&self.spec), all.collect::<BTreeSet<_>>());
+            rows = opened.rows_at(&all, &positions).await?;
         }
         let source = SourceRows::new(&rows, &self.dataset)?;
         let edits = plan_edits(&source, &self.dataset, &fates, &|key| self.ledger.is_named(key), &mut looked.hits)?;
@@ -141,54 +143,34 @@ impl Looking {
 
     /// The positions of rows that hang, or hung, on what is looked for.
     async fn positions(&self, opened: &SpliceFile, file: &ChangedFile, wanted: &WantedNodes) -> Result<Vec<u64>> {
-        let mut positions: BTreeSet<u64> = BTreeSet::new();
-        let partitioned = self.spec.partition_by.contains(&self.dataset.org);
-        let of_one: Option<&OfOrg> = if partitioned {
-            let of_org = file.partition_value(&self.dataset.org).and_then(|org| wanted.of_org(org));
-            if of_org.is_none() && !self.redeclared {
-                return Ok(Vec::new());
-            }
-            of_org
-        } else {
-            None
-        };
-        if of_one.is_some_and(|of| of.all) {
-            let gone: HashSet<u64> = opened.deleted_rows().iter().copied().collect();
-            return Ok((0..opened.rows()).filter(|p| !gone.contains(p)).collect());
+        let of = wanted.of_file(self.org_of(file));
+        if of.is_none() && !self.redeclared {
+            return Ok(Vec::new());
         }
-        let whole_orgs = wanted.whole_orgs();
-        if !partitioned && !whole_orgs.is_empty() {
-            positions.extend(self.matching(opened, &self.dataset.org, &|org: &str| whole_orgs.contains(org)).await?);
-        }
-        for field in wanted.fields(&self.dataset) {
-            let ids: HashSet<&str> = match of_one {
-                Some(of) => of.ids.get(field).into_iter().flatten().map(String::as_str).collect(),
-                None if partitioned => HashSet::new(),
-                None => wanted.ids(field),
-            };
-            if !ids.is_empty() {
-                positions.extend(self.matching(opened, field, &|id: &str| ids.contains(id)).await?);
+        let mut positions: Vec<u64> = Vec::new();
+        if let Some(of) = of {
+            if of.all && self.is_partitioned() {
+                let gone: HashSet<u64> = opened.deleted_rows().iter().copied().collect();
+                return Ok((0..opened.rows()).filter(|p| !gone.contains(p)).collect());
             }
-        }
-        if let Some(key) = &self.dataset.key {
-            let records: HashSet<&str> = match of_one {
-                Some(of) => of.records.iter().map(String::as_str).collect(),
-                None if partitioned => HashSet::new(),
-                None => wanted.records(),
-            };
-            if !records.is_empty() {
-                positions.extend(self.matching(opened, key, &|id: &str| records.contains(id)).await?);
+            if of.all {
+                positions.extend(self.matching(opened, &self.dataset.org, &|org: &str| wanted.has_whole_org(org)).await?);
             }
+            for (field, hasher, ids) in wanted.asked(of) {
+                positions.extend(self.matching(opened, field, &|id: &str| ids.contains(&hasher.hash(id))).await?);
+            }
+            positions.sort_unstable();
+            positions.dedup();
         }
         // Rows that were changed before hang on what their source gave.
-        let changed_before = opened.matching(ORIGINAL, &|_: &str| true).await?;
-        let unseen: Vec<u64> = changed_before.into_iter().filter(|p| !positions.contains(p)).collect();
-        if self.redeclared {
-            positions.extend(unseen);
-        } else if !unseen.is_empty() {
-            positions.extend(self.of_their_source(opened, &unseen, wanted).await?);
+        let mut unseen = opened.matching(ORIGINAL, &|_: &str| true).await?;
+        unseen.retain(|p| positions.binary_search(p).is_err());
+        if !unseen.is_empty() {
+            let more = if self.redeclared { unseen } else { self.of_their_source(opened, &unseen, wanted).await? };
+            positions.extend(more);
+            positions.sort_unstable();
         }
-        Ok(positions.into_iter().collect())
+        Ok(positions)
     }
 
     /// As [`SpliceFile::matching`]; a column by which the table is partitioned may be in the log alone.
@@ -205,18 +187,13 @@ impl Looking {
 
     /// Those of the rows whose source gave an id that is looked for.
     async fn of_their_source(&self, opened: &SpliceFile, positions: &[u64], wanted: &WantedNodes) -> Result<Vec<u64>> {
-        let schema = projected(&arrow_schema(&self.spec), deciding_columns(&self.dataset));
-        let rows = opened.rows_at(&schema, positions).await?;
+        let rows = opened.rows_at(&self.deciding, positions).await?;
         let source = SourceRows::new(&rows, &self.dataset)?;
         let mut found = Vec::new();
         for (row, position) in positions.iter().enumerate() {
-            let Some(of_org) = wanted.of_org(source.org(row)) else { continue };
+            let Some(of) = wanted.of_org(source.org(row)) else { continue };
             let ids = source.source_ids(row, &source.original(row)?);
-            let is_wanted =
-                self.dataset.identities.iter().zip(ids).any(|(identity, id)| {
-                    id.is_some_and(|id| of_org.ids.get(&identity.field).is_some_and(|ids| ids.contains(&*id)))
-                });
-            if is_wanted {
+            if ids.iter().enumerate().any(|(at, id)| id.as_ref().is_some_and(|id| wanted.has_id(of, at, id))) {
                 found.push(*position);
             }
         }
@@ -349,6 +326,18 @@ fn further_columns(rows: &RecordBatch, dataset: &Dataset, fates: &HashMap<Sorted
         columns.extend(source.original(row)?.columns().map(str::to_owned));
     }
     Ok(columns)
+}
+
+/// The columns that tell which requests of a ledger match a row.
+pub(super) fn deciding(spec: &TableSpec, dataset: &Dataset, ledger: &DatasetLedger) -> SchemaRef {
+    let is_identity = |name: &str| dataset.identities.iter().any(|identity| identity.field == name);
+    let is_key = |name: &str| dataset.key.as_deref() == Some(name);
+    let asked = |name: &&str| {
+        !(is_identity(name) || is_key(name))
+            || (is_identity(name) && ledger.names_field(name))
+            || (is_key(name) && ledger.names_records())
+    };
+    projected(&arrow_schema(spec), deciding_columns(dataset).into_iter().filter(asked))
 }
 
 fn projected<'n>(schema: &SchemaRef, names: impl IntoIterator<Item = &'n str>) -> SchemaRef {

@@ -5,24 +5,27 @@ use std::sync::Arc;
 
 use alluvium_core::{
     BatchKey, BatchRecord, DatasetName, DatePartitionCount, Error, Kind, LedgerPosition, LedgerShape, Mutation, PlannedOn,
-    RECORD_FORMAT, Range, RecordBody, Recorded, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
+    RECORD_FORMAT, Range, RecordBody, Recorded, Request, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
 };
 use alluvium_lake::{
     ChangedFile, DeletedRows, IndexReader, Rewrites, RewrittenFile, SpliceSettings, StageSettings, Stager, Sweep, blocking,
     live_files_digest,
 };
 use futures::{StreamExt, TryStreamExt, stream};
+use tokio::task::JoinHandle;
 
-use super::file::{Candidate, Looked, Looking, Rewrite};
+use super::file::{Candidate, Looked, Looking, Rewrite, deciding};
 use super::run::Mutating;
 use super::wanted::WantedNodes;
 use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
-use crate::requests::{StateChanges, matched, newest_mutation};
+use crate::requests::{Matched, NewRequest, StateChanges, WAITING, matched, newest_mutation};
 use crate::resolve::Hits;
 
 /// Files that are looked at at the same time, at most.
 const FILES_AT_ONCE: usize = 4;
+/// So many different rows that requests matched are counted at a time.
+const HITS_AT_ONCE: usize = 1 << 14;
 /// How many finished files may wait to be put.
 const FILES_IN_FLIGHT: usize = 16;
 
@@ -45,11 +48,8 @@ impl Mutating<'_> {
         let log = self.engine.log_of(&spec);
         let newest = newest_mutation(&self.chain).await?;
         let told = newest.as_ref().map_or(LedgerPosition::BEGINNING, |mutation| mutation.told);
-        let requests = ledger.requests_since(told).await?;
-        let open = self.engine.open_requests(&self.dataset.name).await?;
         // An attempt comes with every batch that moves the table, and with the first of a run.
         let tries = tries || from != to;
-        let waits = tries && open.values().any(|retry| retry.state == crate::requests::WAITING);
         let standing = log.standing_files_with_statistics(version).await?;
         // Rows that were resolved for another declaration are all looked at again.
         let redeclared = !from.is_beginning() && shape != Some(ledger.shape());
@@ -58,17 +58,33 @@ impl Mutating<'_> {
         let foreign: Vec<String> = standing.iter().map(|(f, _)| f.name.clone()).filter(|name| is_foreign(name)).collect();
         let new_foreign: HashSet<&str> = foreign.iter().map(String::as_str).filter(|name| !covered.contains(*name)).collect();
         let resolves_foreign = !new_foreign.is_empty() && to > LedgerPosition::BEGINNING;
-        if from == to && told >= to && !waits && !resolves_foreign && !redeclared && !fixed {
+        let is_due = from != to || told < to || resolves_foreign || redeclared || fixed;
+        if !is_due && !tries {
             return Ok(None);
         }
-        let changed = ledger.changed_since(if redeclared { LedgerPosition::BEGINNING } else { from }).await?;
-        let wanted = WantedNodes::new(&changed, &requests);
-        let wanted_of_foreign = if resolves_foreign {
-            let all = ledger.changed_since(LedgerPosition::BEGINNING).await?;
-            WantedNodes::new(&all, &ledger.requests_since(LedgerPosition::BEGINNING).await?)
-        } else {
-            WantedNodes::default()
+        let open = self.engine.open_requests(&self.dataset.name).await?;
+        let waits = || open.values().any(|retry| retry.state == WAITING);
+        if !is_due && !waits() {
+            return Ok(None);
+        }
+        let partitioned = spec.partition_by.contains(&self.dataset.org);
+        let mut wanted = WantedNodes::new(self.dataset, partitioned);
+        let changed_from = if redeclared { LedgerPosition::BEGINNING } else { from };
+        ledger.changed_since(changed_from, &mut |org, node| wanted.add(org, node)).await?;
+        let (mut new, mut orgs) = (Vec::new(), BTreeSet::<Arc<str>>::new());
+        let mut tell = |request: Request| {
+            wanted.add_request(&request);
+            let org = orgs.get(request.org.as_str()).cloned().unwrap_or_else(|| request.org.into());
+            orgs.insert(org.clone());
+            new.push(NewRequest { id: request.id, org });
         };
+        ledger.requests_since(told, &mut tell).await?;
+        let mut wanted_of_foreign = WantedNodes::new(self.dataset, partitioned);
+        if resolves_foreign {
+            let all = LedgerPosition::BEGINNING;
+            ledger.changed_since(all, &mut |org, node| wanted_of_foreign.add(org, node)).await?;
+            ledger.requests_since(all, &mut |request| wanted_of_foreign.add_request(&request)).await?;
+        }
         let live = standing.iter().map(|(f, _)| (f.name.clone(), f.deleted.as_ref().map(DeletedRows::mark)));
         let planned_on = PlannedOn { version, live_files: live_files_digest(live) };
         let now_micros = self.engine.clock.now_micros();
@@ -85,6 +101,7 @@ impl Mutating<'_> {
             dataset: self.dataset.clone(),
             settings: SpliceSettings::new(&spec, &log.stored_schema().await?),
             spec: spec.clone(),
+            deciding: deciding(&spec, self.dataset, &ledger),
             ledger: ledger.clone(),
             index: IndexReader::new(&self.engine.store, &self.engine.resolver, spec.name.clone()),
             wanted,
@@ -104,7 +121,7 @@ impl Mutating<'_> {
         let stager = Stager::new(&log, &spec, settings.clone());
         let sweep = stager.sweep();
         let staged = self.rewrite(&looking, candidates, stager, &mut work).await;
-        let (data, counts, hits, rewrites) = match staged {
+        let (data, counts, mut matched, rewrites) = match staged {
             Ok(staged) => staged,
             Err(e) => {
                 sweep.run().await;
@@ -117,13 +134,10 @@ impl Mutating<'_> {
             let Engine { store, resolver, .. } = self.engine;
             Some(rewrites.stage(store, resolver, &spec.name, self.chain.chain(), key).await?)
         };
-        let relevant: BTreeSet<&str> =
-            requests.iter().map(|(r, _)| r.id.as_str()).chain(open.keys().map(String::as_str)).collect();
-        let mut matched = matched(&ledger, self.dataset, &hits).await?;
+        let relevant: HashSet<&str> = new.iter().map(|r| r.id.as_str()).chain(open.keys().map(String::as_str)).collect();
         matched.retain(|id, _| relevant.contains(id.as_str()));
         let matched_before = self.engine.matched_at_ingest(&self.dataset.name).await?;
-        let states =
-            StateChanges::plan(&requests, &matched_before, &open, matched, tries, self.engine.project.requests.max_attempts);
+        let states = StateChanges::plan(&new, &matched_before, &open, matched, tries, self.engine.project.requests.max_attempts);
         let (retries, outcomes) = states.stage(self.engine, &self.dataset.name, &settings).await?;
         let recorded = Recorded {
             range: Range::Ledger { from, to },
@@ -155,11 +169,11 @@ impl Mutating<'_> {
         candidates: Vec<Candidate>,
         mut stager: Stager,
         work: &mut RewriteWork,
-    ) -> Result<(TableFiles, Vec<DatePartitionCount>, Hits, Rewrites)> {
+    ) -> Result<(TableFiles, Vec<DatePartitionCount>, Matched, Rewrites)> {
         let (mut removes, mut marks) = (Vec::new(), BTreeMap::new());
         let mut rewrites = Rewrites::default();
         let mut counts: BTreeMap<(String, i32), (u64, u64)> = BTreeMap::new();
-        let mut hits = Hits::new();
+        let mut counting = Counting::new(looking.clone());
         let looks = candidates.into_iter().map(|(file, stats, foreign)| {
             let looking = looking.clone();
             async move {
@@ -167,12 +181,10 @@ impl Mutating<'_> {
                 looked.await.map_err(|e| Error::new(Kind::Internal, "looking at a data file").source(e))?
             }
         });
-        let mut looks = stream::iter(looks).buffered(FILES_AT_ONCE);
+        let mut looks = stream::iter(looks).buffer_unordered(FILES_AT_ONCE);
         while let Some(looked) = looks.try_next().await? {
             let Looked { file, rewrite, hits: of_file } = looked;
-            for (hit, rows) in of_file {
-                *hits.entry(hit).or_default() += rows;
-            }
+            counting.add(of_file).await?;
             let Some(Rewrite { spliced, moved, positions, counts: of_file, ids }) = rewrite else { continue };
             let mut ids = ids.filter(|_| spliced.files.len() == 1);
             let values: Vec<(String, Option<String>)> = looking
@@ -210,7 +222,9 @@ impl Mutating<'_> {
             }
             removes.push(log_spelling(&file, &self.dataset.name)?);
         }
+        let matched = counting.finish().await?;
         removes.sort_unstable();
+        rewrites.files.sort_unstable_by(|a, b| a.old.cmp(&b.old));
         let (mut data, _) = stager.finish().await?;
         let in_place: HashSet<&String> = rewrites.files.iter().flat_map(|file| &file.new).collect();
         let moved = data.adds.iter().map(|add| &add.path).filter(|path| !in_place.contains(path)).cloned().collect();
@@ -220,7 +234,50 @@ impl Mutating<'_> {
             .into_iter()
             .map(|((org, event_date), (updated, deleted))| DatePartitionCount { org, event_date, inserted: 0, updated, deleted })
             .collect();
-        Ok((data, counts, hits, rewrites))
+        Ok((data, counts, matched, rewrites))
+    }
+}
+
+/// Counts the rows that requests matched, some at a time, while others are looked for.
+struct Counting {
+    looking: Arc<Looking>,
+    hits: Hits,
+    counted: Matched,
+    running: Option<JoinHandle<Result<Matched>>>,
+}
+
+impl Counting {
+    fn new(looking: Arc<Looking>) -> Self {
+        Self { looking, hits: Hits::new(), counted: Matched::new(), running: None }
+    }
+
+    async fn add(&mut self, hits: Hits) -> Result<()> {
+        for (hit, rows) in hits {
+            *self.hits.entry(hit).or_default() += rows;
+        }
+        if self.hits.len() >= HITS_AT_ONCE { self.count().await } else { Ok(()) }
+    }
+
+    /// Begins to count what was added, once what was added before is counted.
+    async fn count(&mut self) -> Result<()> {
+        if let Some(running) = self.running.take() {
+            let counted = running.await.map_err(|e| Error::new(Kind::Internal, "counting what requests matched").source(e))??;
+            for (request, (org, rows)) in counted {
+                self.counted.entry(request).or_insert((org, 0)).1 += rows;
+            }
+        }
+        let (looking, hits) = (self.looking.clone(), std::mem::take(&mut self.hits));
+        if !hits.is_empty() {
+            self.running = Some(tokio::spawn(async move { matched(&looking.ledger, &looking.dataset, &hits).await }));
+        }
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<Matched> {
+        self.count().await?;
+        // Once more for what runs now.
+        self.count().await?;
+        Ok(self.counted)
     }
 }
 

@@ -1,95 +1,114 @@
 //! What a move of the ledger looks for in a table: the ids, records and organisations whose rows may become something else.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashMap;
 
-use alluvium_core::{BatchNumber, Dataset, Delete, Op, Request, Scope};
-use alluvium_lake::SortedKey;
+use alluvium_core::{Dataset, Node, Op, Request};
+use alluvium_lake::{FieldHasher, IdSet};
 
-use crate::ledger::{NodeFate, OwnedNode};
+use crate::ledger::nodes_of;
 
-/// What is looked for, by organisation.
-#[derive(Debug, Default)]
+/// What is looked for, by organisation. Of ids and keys it holds hashes: a row too many is looked at if two of them are the same.
+#[derive(Debug)]
 pub(super) struct WantedNodes {
+    /// The identity fields, then the key's, if there is one.
+    fields: Vec<(String, FieldHasher)>,
+    has_key: bool,
     orgs: HashMap<String, OfOrg>,
+    /// All that is looked for, whatever its organisation, where files hold rows of several.
+    anywhere: Option<OfOrg>,
 }
 
 /// What is looked for in the rows of one organisation.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct OfOrg {
     /// All of its rows.
     pub(super) all: bool,
-    /// Ids, by identity field.
-    pub(super) ids: HashMap<String, HashSet<String>>,
-    /// Keys of records.
-    pub(super) records: HashSet<String>,
+    /// Ids and keys, in the order of the fields.
+    ids: Vec<IdSet>,
 }
 
 impl WantedNodes {
-    /// The nodes whose fates changed, and those that new requests are about: a request matches rows also where another has the last
-    /// word on them.
-    pub(super) fn new(changed: &BTreeMap<SortedKey, NodeFate>, requests: &[(Request, BatchNumber)]) -> Self {
-        let mut wanted = Self::default();
-        for NodeFate { org, node, .. } in changed.values() {
-            let of_org = wanted.orgs.entry(org.clone()).or_default();
-            match node {
-                OwnedNode::Org => of_org.all = true,
-                OwnedNode::Record(key) => {
-                    of_org.records.insert(key.clone());
+    /// Nothing yet. `partitioned`: a file holds rows of one organisation alone.
+    pub(super) fn new(dataset: &Dataset, partitioned: bool) -> Self {
+        let names = dataset.identities.iter().map(|identity| &identity.field).chain(&dataset.key);
+        let fields: Vec<(String, FieldHasher)> = names.map(|name| (name.clone(), FieldHasher::new(name))).collect();
+        let anywhere = (!partitioned).then(|| OfOrg::new(fields.len()));
+        Self { fields, has_key: dataset.key.is_some(), orgs: HashMap::new(), anywhere }
+    }
+
+    /// Adds a node whose fate changed.
+    pub(super) fn add(&mut self, org: &str, node: Node<'_>) {
+        let (field, id) = match node {
+            Node::Org => (None, ""),
+            // A field may be an identity and the key; of the two the key is the last.
+            Node::Record(key) => (self.fields.len().checked_sub(1).filter(|_| self.has_key), key),
+            Node::Id { field, id } => (self.fields.iter().position(|(name, _)| name == field), id),
+        };
+        if field.is_none() && !matches!(node, Node::Org) {
+            return;
+        }
+        let hash = field.map(|field| (field, self.fields[field].1.hash(id)));
+        let fields = self.fields.len();
+        if !self.orgs.contains_key(org) {
+            self.orgs.insert(org.to_owned(), OfOrg::new(fields));
+        }
+        for of_org in self.orgs.get_mut(org).into_iter().chain(&mut self.anywhere) {
+            match hash {
+                Some((field, hash)) => {
+                    of_org.ids[field].insert(hash);
                 }
-                OwnedNode::Id { field, id } => {
-                    of_org.ids.entry(field.clone()).or_default().insert(id.clone());
-                }
+                None => of_org.all = true,
             }
         }
-        for (request, _) in requests {
-            let of_org = wanted.orgs.entry(request.org.clone()).or_default();
-            let mut id = |field: &String, id: &str| {
-                of_org.ids.entry(field.clone()).or_default().insert(id.to_owned());
-            };
-            match &request.op {
-                Op::Convert { field, from, .. } => id(field, from.as_str()),
-                Op::Update { field, id: of, .. } => id(field, of.as_str()),
-                Op::Delete(Delete { scope: Scope::Subject(subjects), .. }) => {
-                    for subject in subjects {
-                        id(&subject.field, subject.id.as_str());
-                    }
-                }
-                Op::Delete(Delete { scope: Scope::Record(key), .. }) => {
-                    of_org.records.insert(key.as_str().to_owned());
-                }
-                Op::Delete(_) => of_org.all = true,
+    }
+
+    /// Adds what a new request is about: it matches rows also where another has the last word on them.
+    pub(super) fn add_request(&mut self, request: &Request) {
+        for node in nodes_of(request) {
+            // Rows that hold what others are converted to stay as they are.
+            if matches!((&request.op, node), (Op::Convert { from, .. }, Node::Id { id, .. }) if id != from.as_str()) {
+                continue;
             }
+            self.add(&request.org, node);
         }
-        wanted
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.orgs.is_empty()
     }
 
-    /// What is looked for in a file all of whose rows are of that organisation.
+    /// What is looked for in a file all of whose rows are of that organisation, if there is one.
+    pub(super) fn of_file(&self, org: Option<&str>) -> Option<&OfOrg> {
+        match &self.anywhere {
+            Some(anywhere) => Some(anywhere),
+            None => self.of_org(org?),
+        }
+    }
+
+    /// What is looked for in the rows of that organisation.
     pub(super) fn of_org(&self, org: &str) -> Option<&OfOrg> {
         self.orgs.get(org)
     }
 
-    /// The organisations all of whose rows are looked for.
-    pub(super) fn whole_orgs(&self) -> HashSet<&str> {
-        self.orgs.iter().filter(|(_, of)| of.all).map(|(org, _)| org.as_str()).collect()
+    /// Whether all rows of the organisation are looked for.
+    pub(super) fn has_whole_org(&self, org: &str) -> bool {
+        self.of_org(org).is_some_and(|of| of.all)
     }
 
-    /// All ids of a field that are looked for, whatever their organisation.
-    pub(super) fn ids(&self, field: &str) -> HashSet<&str> {
-        self.orgs.values().filter_map(|of| of.ids.get(field)).flatten().map(String::as_str).collect()
+    /// The fields in which something of `of` is looked for, with the hashes.
+    pub(super) fn asked<'w>(&'w self, of: &'w OfOrg) -> impl Iterator<Item = (&'w str, &'w FieldHasher, &'w IdSet)> {
+        let all = self.fields.iter().zip(&of.ids).filter(|(_, ids)| !ids.is_empty());
+        all.map(|((field, hasher), ids)| (field.as_str(), hasher, ids))
     }
 
-    /// All keys of records that are looked for.
-    pub(super) fn records(&self) -> HashSet<&str> {
-        self.orgs.values().flat_map(|of| &of.records).map(String::as_str).collect()
+    /// Whether this id of an identity, by its place, is looked for.
+    pub(super) fn has_id(&self, of: &OfOrg, identity: usize, id: &str) -> bool {
+        !of.ids[identity].is_empty() && of.ids[identity].contains(&self.fields[identity].1.hash(id))
     }
+}
 
-    /// The identity fields in which something is looked for.
-    pub(super) fn fields<'d>(&self, dataset: &'d Dataset) -> Vec<&'d str> {
-        let named = |field: &str| self.orgs.values().any(|of| of.ids.contains_key(field));
-        dataset.identities.iter().map(|i| i.field.as_str()).filter(|field| named(field)).collect()
+impl OfOrg {
+    fn new(fields: usize) -> Self {
+        Self { all: false, ids: vec![IdSet::default(); fields] }
     }
 }

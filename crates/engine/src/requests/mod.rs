@@ -8,6 +8,6 @@ mod taking;
 
 pub(crate) use ids::RequestIds;
 pub use show::{RequestState, RequestStatus};
-pub(crate) use states::{StateChanges, WAITING, matched, newest_mutation};
-pub(crate) use table::Accepted;
-pub(crate) use taking::RequestTaking;
+pub(crate) use states::{Matched, NewRequest, StateChanges, WAITING, matched, newest_mutation};
+pub(crate) use table::{Accepted, TakenHere};
+pub(crate) use taking::{RequestTaking, Taken};

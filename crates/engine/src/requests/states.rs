@@ -10,15 +10,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Mutation, RecordBody, Request,
+    BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Mutation, OrgLedger, RecordBody,
     Result, RowGroup, Shard, TableFiles, TableName, TableSpec, parse_data_file,
 };
 use alluvium_lake::{ChainStore, StageSettings, Stager, arrow_schema, blocking};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::datatypes::Int64Type;
+use rayon::prelude::*;
 
 use crate::engine::Engine;
-use crate::ledger::{DatasetLedger, OwnedNode};
+use crate::ledger::DatasetLedger;
 use crate::resolve::{HitRow, Hits};
 
 /// A request's state in a dataset, as `retries` spells it.
@@ -42,20 +43,16 @@ pub(crate) async fn matched(ledger: &DatasetLedger, dataset: &Dataset, hits: &Hi
     if hits.is_empty() {
         return Ok(Matched::new());
     }
-    let mut nodes: Vec<(String, OwnedNode)> = Vec::new();
-    for hit in hits.keys() {
-        nodes.push((hit.org.clone(), OwnedNode::Org));
-        nodes.extend(hit.nodes(dataset).into_iter().map(|node| (hit.org.clone(), node)));
-    }
-    nodes.sort_unstable();
-    nodes.dedup();
+    let around = ledger.around(hits.keys().flat_map(|hit| hit.keys(dataset)).collect()).await?;
     let position = BatchNumber(ledger.position().0);
-    let mut matched = Matched::new();
-    for (org, requests) in ledger.around(&nodes).await? {
-        let of_org: Vec<(&HitRow, Vec<Option<&str>>, u64)> = hits
+    // Hits stand in the order of their organisations.
+    let hits: Vec<(&HitRow, u64)> = hits.iter().map(|(hit, rows)| (hit, *rows)).collect();
+    let of_org = |(org, requests): &(&String, &OrgLedger)| {
+        let first = hits.partition_point(|(hit, _)| hit.org < **org);
+        let length = hits[first..].partition_point(|(hit, _)| hit.org == **org);
+        let of_org: Vec<(&HitRow, Vec<Option<&str>>, u64)> = hits[first..first + length]
             .iter()
-            .filter(|(hit, _)| hit.org == org)
-            .map(|(hit, rows)| (hit, hit.ids.iter().map(Option::as_deref).collect(), *rows))
+            .map(|(hit, rows)| (*hit, hit.ids.iter().map(Option::as_deref).collect(), *rows))
             .collect();
         let groups = of_org.iter().map(|(hit, ids, rows)| RowGroup {
             ids,
@@ -64,22 +61,29 @@ pub(crate) async fn matched(ledger: &DatasetLedger, dataset: &Dataset, hits: &Hi
             rows: *rows,
         });
         let counts = requests.attribute(position, groups);
-        for (request, rows) in requests.requests().zip(counts).filter(|(_, rows)| *rows > 0) {
-            matched.insert(request.order.request_id.to_owned(), (org.clone(), rows));
-        }
-    }
-    Ok(matched)
+        let counted = requests.requests().zip(counts).filter(|(_, rows)| *rows > 0);
+        counted.map(|(request, rows)| (request.order.request_id.to_owned(), ((*org).clone(), rows))).collect::<Vec<_>>()
+    };
+    let around: Vec<(&String, &OrgLedger)> = around.iter().collect();
+    Ok(around.par_iter().flat_map_iter(of_org).collect())
+}
+
+/// A request that has no state in the dataset yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NewRequest {
+    pub(crate) id: String,
+    pub(crate) org: Arc<str>,
 }
 
 /// Rows of `retries` and `_alluvium/outcomes` that a batch adds.
 #[derive(Debug, Default)]
-pub(crate) struct StateChanges {
+pub(crate) struct StateChanges<'r> {
     /// Request, organisation, attempts, state.
-    pub(crate) retries: Vec<(String, String, u64, &'static str)>,
+    pub(crate) retries: Vec<(&'r str, &'r str, u64, &'static str)>,
     pub(crate) matched: Matched,
 }
 
-impl StateChanges {
+impl<'r> StateChanges<'r> {
     pub(crate) fn is_empty(&self) -> bool {
         self.retries.is_empty() && self.matched.is_empty()
     }
@@ -87,9 +91,9 @@ impl StateChanges {
     /// What a batch says of requests: those of `new` had no state in the dataset yet, though some may have matched rows on their way in; `open` are those that wait, or did too often.
     /// Without `tries`, those that still match nothing are left as they are.
     pub(crate) fn plan(
-        new: &[(Request, BatchNumber)],
+        new: &'r [NewRequest],
         matched_before: &HashSet<String>,
-        open: &BTreeMap<String, Retry>,
+        open: &'r BTreeMap<String, Retry>,
         matched: Matched,
         tries: bool,
         max_attempts: u64,
@@ -97,15 +101,15 @@ impl StateChanges {
         let mut retries = Vec::new();
         let attempted = |attempts: u64| if attempts >= max_attempts { UNMATCHED } else { WAITING };
         let was_seen = |id: &String| matched.contains_key(id) || matched_before.contains(id);
-        for (request, _) in new.iter().filter(|(request, _)| !was_seen(&request.id)) {
-            retries.push((request.id.clone(), request.org.clone(), 1, attempted(1)));
+        for NewRequest { id, org } in new.iter().filter(|request| !was_seen(&request.id)) {
+            retries.push((id.as_str(), &**org, 1, attempted(1)));
         }
         for (id, retry) in open {
             if matched.contains_key(id) {
-                retries.push((id.clone(), retry.org.clone(), retry.attempts, APPLIED));
+                retries.push((id, &retry.org, retry.attempts, APPLIED));
             } else if tries && retry.state == WAITING {
                 let attempts = retry.attempts + 1;
-                retries.push((id.clone(), retry.org.clone(), attempts, attempted(attempts)));
+                retries.push((id, &retry.org, attempts, attempted(attempts)));
             }
         }
         Self { retries, matched }
@@ -120,19 +124,21 @@ impl StateChanges {
     ) -> Result<(TableFiles, TableFiles)> {
         let now_micros = settings.now_ms * 1000;
         let job = settings.chain.job;
-        let retries = if self.retries.is_empty() {
-            TableFiles::default()
-        } else {
+        let retries = async {
+            if self.retries.is_empty() {
+                return Ok(TableFiles::default());
+            }
             let rows = retry_rows(&self.retries, dataset, job, settings.key, now_micros)?;
-            stage(engine, &TableSpec::retries(), settings, rows).await?
+            stage(engine, &TableSpec::retries(), settings, rows).await
         };
-        let outcomes = if self.matched.is_empty() {
-            TableFiles::default()
-        } else {
+        let outcomes = async {
+            if self.matched.is_empty() {
+                return Ok(TableFiles::default());
+            }
             let rows = outcome_rows(&self.matched, dataset, job, settings.key, now_micros)?;
-            stage(engine, &TableSpec::outcomes(), settings, rows).await?
+            stage(engine, &TableSpec::outcomes(), settings, rows).await
         };
-        Ok((retries, outcomes))
+        futures::future::try_join(retries, outcomes).await
     }
 }
 
@@ -144,7 +150,7 @@ async fn stage(engine: &Engine, spec: &TableSpec, settings: &StageSettings, rows
 }
 
 fn retry_rows(
-    retries: &[(String, String, u64, &'static str)],
+    retries: &[(&str, &str, u64, &'static str)],
     dataset: &DatasetName,
     job: Job,
     key: BatchKey,
@@ -152,8 +158,8 @@ fn retry_rows(
 ) -> Result<RecordBatch> {
     let rows = retries.len();
     let columns: Vec<ArrayRef> = vec![
-        Arc::new(StringArray::from_iter_values(retries.iter().map(|r| &r.0))),
-        Arc::new(StringArray::from_iter_values(retries.iter().map(|r| &r.1))),
+        Arc::new(StringArray::from_iter_values(retries.iter().map(|r| r.0))),
+        Arc::new(StringArray::from_iter_values(retries.iter().map(|r| r.1))),
         Arc::new(StringArray::from(vec![dataset.0.as_str(); rows])),
         Arc::new(Int64Array::from_iter_values(retries.iter().map(|r| r.2.cast_signed()))),
         // With the next batch.

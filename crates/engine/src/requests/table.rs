@@ -1,85 +1,110 @@
 //! Accepted requests as rows of the table `requests`, and back.
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use alluvium_core::{
-    BatchNumber, BatchSpan, Dataset, Delete, Error, Job, Kind, Op, Request, RequestDigest, Result, Scope, TableSpec,
+    BatchNumber, BatchSpan, Dataset, Delete, Error, Job, Kind, Op, Request, RequestDigest, Result, Scope, Subject, TableSpec,
     parse_data_file,
 };
-use alluvium_lake::arrow_schema;
+use alluvium_lake::{LiveFile, arrow_schema};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray};
 use arrow::datatypes::Int64Type;
+use rayon::prelude::*;
 
+use super::taking::Taken;
 use crate::engine::Engine;
 use crate::source::push_time;
 
 /// A request, and the batch that took it in.
 #[derive(Debug, Clone)]
 pub(crate) struct Accepted {
-    pub(crate) request: Request,
+    pub(crate) request: Arc<Request>,
     pub(crate) digest: RequestDigest,
     pub(crate) batch: BatchNumber,
 }
 
+/// The requests that this process staged last, so that they need not be read again right after. Whether they were taken in tells the
+/// log: it names their files, whose names no other writer has.
+#[derive(Debug, Default)]
+pub(crate) struct TakenHere(Mutex<(Vec<String>, Vec<Accepted>)>);
+
+impl TakenHere {
+    /// Remembers the requests that are in these files, and nothing else is.
+    pub(crate) fn remember(&self, files: Vec<String>, accepted: Vec<Accepted>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (files, accepted);
+    }
+
+    /// The requests of the files among `live`, which are taken out of it; nothing unless all of them are there.
+    fn take_from(&self, live: &mut Vec<LiveFile>) -> Vec<Accepted> {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_ours = |file: &LiveFile| file.mark.is_none() && taken.0.contains(&file.path);
+        if taken.0.is_empty() || live.iter().filter(|file| is_ours(file)).count() != taken.0.len() {
+            return Vec::new();
+        }
+        live.retain(|file| !is_ours(file));
+        taken.1.clone()
+    }
+}
+
 /// The rows of requests that a batch takes from one source.
-pub(crate) fn request_rows(
-    requests: &[(u64, Request, RequestDigest)],
-    source: &str,
-    batch: BatchNumber,
-    accepted_at_micros: i64,
-) -> Result<RecordBatch> {
+pub(crate) fn request_rows(requests: &[Taken], source: &str, batch: BatchNumber, accepted_at_micros: i64) -> Result<RecordBatch> {
     let rows = requests.len();
-    let texts = |of: &dyn Fn(&Request) -> Option<String>| -> ArrayRef {
-        let mut builder = StringBuilder::new();
-        for (_, request, _) in requests {
-            builder.append_option(of(request));
+    let texts = |of: &dyn Fn(&Request) -> Option<Cow<'_, str>>| -> ArrayRef {
+        let mut builder = StringBuilder::with_capacity(rows, 0);
+        for taken in requests {
+            builder.append_option(of(&taken.request));
         }
         Arc::new(builder.finish())
     };
-    let subject = |request: &Request| match &request.op {
-        Op::Delete(Delete { scope: Scope::Subject(subjects), .. }) if subjects.len() == 1 => subjects.iter().next().cloned(),
-        _ => None,
-    };
     let columns: Vec<ArrayRef> = vec![
-        texts(&|r| Some(r.id.clone())),
-        texts(&|r| Some(r.org.clone())),
-        texts(&|r| Some(op_name(r).to_owned())),
-        texts(&|r| scope_name(r).map(str::to_owned)),
-        texts(&|r| r.dataset.as_ref().map(|d| d.0.clone())),
+        texts(&|r| Some(Cow::Borrowed(&r.id))),
+        texts(&|r| Some(Cow::Borrowed(&r.org))),
+        texts(&|r| Some(Cow::Borrowed(op_name(r)))),
+        texts(&|r| scope_name(r).map(Cow::Borrowed)),
+        texts(&|r| r.dataset.as_ref().map(|d| Cow::Borrowed(d.0.as_str()))),
         texts(&|r| match &r.op {
-            Op::Convert { field, .. } | Op::Update { field, .. } => Some(field.clone()),
-            Op::Delete(_) => subject(r).map(|s| s.field),
+            Op::Convert { field, .. } | Op::Update { field, .. } => Some(Cow::Borrowed(field)),
+            Op::Delete(_) => one_subject(r).map(|s| Cow::Borrowed(s.field.as_str())),
         }),
         texts(&|r| match &r.op {
             Op::Convert { from: id, .. } | Op::Update { id, .. } | Op::Delete(Delete { scope: Scope::Record(id), .. }) => {
-                Some(id.as_str().to_owned())
+                Some(Cow::Borrowed(id.as_str()))
             }
-            Op::Delete(_) => subject(r).map(|s| s.id.as_str().to_owned()),
+            Op::Delete(_) => one_subject(r).map(|s| Cow::Borrowed(s.id.as_str())),
         }),
         texts(&|r| match &r.op {
-            Op::Convert { to, .. } => Some(to.as_str().to_owned()),
+            Op::Convert { to, .. } => Some(Cow::Borrowed(to.as_str())),
             _ => None,
         }),
         texts(&|r| match &r.op {
-            Op::Delete(Delete { scope: Scope::Before(before), .. }) => Some(time_text(*before)),
+            Op::Delete(Delete { scope: Scope::Before(before), .. }) => Some(Cow::Owned(time_text(*before))),
             _ => None,
         }),
         texts(&|r| match &r.op {
-            Op::Update { set, .. } => Some(set_text(set)),
+            Op::Update { set, .. } => Some(Cow::Owned(set_text(set))),
             _ => None,
         }),
         Arc::new(
-            TimestampMicrosecondArray::from_iter_values(requests.iter().map(|(_, r, _)| r.execution_time)).with_timezone("UTC"),
+            TimestampMicrosecondArray::from_iter_values(requests.iter().map(|taken| taken.request.execution_time))
+                .with_timezone("UTC"),
         ),
-        texts(&|r| Some(r.to_json())),
-        Arc::new(StringArray::from_iter_values(requests.iter().map(|(_, _, digest)| hex(&digest.0)))),
+        Arc::new(StringArray::from_iter_values(requests.iter().map(|taken| &taken.json))),
+        Arc::new(StringArray::from_iter_values(requests.iter().map(|taken| hex(&taken.digest.0)))),
         Arc::new(Int64Array::from(vec![batch.0.cast_signed(); rows])),
         Arc::new(TimestampMicrosecondArray::from(vec![accepted_at_micros; rows]).with_timezone("UTC")),
         Arc::new(StringArray::from(vec![source; rows])),
-        Arc::new(Int64Array::from_iter_values(requests.iter().map(|(record, _, _)| record.cast_signed()))),
+        Arc::new(Int64Array::from_iter_values(requests.iter().map(|taken| taken.record.cast_signed()))),
     ];
     RecordBatch::try_new(arrow_schema(&TableSpec::requests()), columns)
         .map_err(|e| Error::new(Kind::Internal, "collecting requests").source(e))
+}
+
+fn one_subject(request: &Request) -> Option<&Subject> {
+    match &request.op {
+        Op::Delete(Delete { scope: Scope::Subject(subjects), .. }) if subjects.len() == 1 => subjects.first(),
+        _ => None,
+    }
 }
 
 /// The name of what a request does.
@@ -122,7 +147,8 @@ fn time_text(micros: i64) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|b| [b >> 4, b & 15]).map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
 fn unhex(text: &str) -> Option<[u8; 32]> {
@@ -143,8 +169,10 @@ impl Engine {
     /// [`Kind::Corrupt`] if the table cannot be read, or holds what is no request.
     pub(crate) async fn accepted(&self, span: BatchSpan) -> Result<Vec<Accepted>> {
         let log = self.log_of(&TableSpec::requests());
-        let mut accepted = Vec::new();
-        for file in log.live_files(None).await? {
+        let mut files = log.live_files(None).await?;
+        let mut accepted = self.taken_here.take_from(&mut files);
+        accepted.retain(|a| a.batch > span.from && a.batch <= span.to);
+        for file in files {
             // A file of the intake's own holds one batch; those of other jobs and programs hold any.
             let batch =
                 parse_data_file(&file.path).filter(|f| f.chain.dataset.0 == Dataset::REQUESTS && f.chain.job == Job::Mutate);
@@ -169,18 +197,19 @@ fn read_rows(rows: &RecordBatch, span: BatchSpan, accepted: &mut Vec<Accepted>) 
     let requests = column("request")?.as_string_opt::<i32>().ok_or_else(corrupt)?;
     let digests = column("digest")?.as_string_opt::<i32>().ok_or_else(corrupt)?;
     let batches = column("batch_id")?.as_primitive_opt::<Int64Type>().ok_or_else(corrupt)?;
-    for row in 0..rows.num_rows() {
+    let read = |row: usize| -> Result<Option<Accepted>> {
         if requests.is_null(row) || digests.is_null(row) || batches.is_null(row) {
             return Err(corrupt());
         }
         let batch = BatchNumber(batches.value(row).cast_unsigned());
-        if batch > span.from && batch <= span.to {
-            accepted.push(Accepted {
-                request: Request::from_json(requests.value(row))?,
-                digest: RequestDigest(unhex(digests.value(row)).ok_or_else(corrupt)?),
-                batch,
-            });
+        if batch <= span.from || batch > span.to {
+            return Ok(None);
         }
-    }
+        let digest = RequestDigest(unhex(digests.value(row)).ok_or_else(corrupt)?);
+        Ok(Some(Accepted { request: Arc::new(Request::from_json(requests.value(row))?), digest, batch }))
+    };
+    let read: Vec<Accepted> =
+        (0..rows.num_rows()).into_par_iter().filter_map(|row| read(row).transpose()).collect::<Result<_>>()?;
+    accepted.extend(read);
     Ok(())
 }

@@ -2,17 +2,40 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use alluvium_core::{BatchNumber, Dataset, Error, Kind, RequestDigest, Result, read_request};
+use alluvium_core::{BatchNumber, Dataset, Error, Kind, Request, RequestDigest, Result, read_request};
 use alluvium_lake::SortedKey;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::ids::{KnownRequest, RequestIds, id_key};
-use super::table::request_rows;
+use super::table::{Accepted, request_rows};
 use crate::ingest::{Made, Open, Origin, Taking};
 use crate::source::{Chunk, RawRecord, Refused, values_of};
+
+/// So many requests of a batch are kept in memory until they are folded, at most.
+const KEPT_REQUESTS: usize = 1 << 16;
+
+/// A request as it was read.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    /// Its record in the source.
+    pub(crate) record: u64,
+    pub(crate) request: Arc<Request>,
+    /// Its stored form.
+    pub(crate) json: String,
+    pub(crate) digest: RequestDigest,
+    /// As it came.
+    raw: Vec<u8>,
+}
+
+impl Taken {
+    /// About what it takes of memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + 2 * self.json.len() + self.raw.len()
+    }
+}
 
 /// Takes requests in.
 pub(crate) struct RequestTaking<'a> {
@@ -23,17 +46,34 @@ pub(crate) struct RequestTaking<'a> {
     known: Mutex<HashMap<SortedKey, KnownRequest>>,
     /// Those of this batch.
     taken: Mutex<HashMap<SortedKey, RequestDigest>>,
+    /// The same, whole, unless they are too many.
+    accepted: Mutex<Vec<Accepted>>,
     repeated: AtomicU64,
 }
 
 impl<'a> RequestTaking<'a> {
     pub(crate) fn new(datasets: &'a [Dataset], ids: RequestIds, batch: BatchNumber) -> Self {
-        Self { datasets, ids, batch, known: Mutex::default(), taken: Mutex::default(), repeated: AtomicU64::new(0) }
+        Self {
+            datasets,
+            ids,
+            batch,
+            known: Mutex::default(),
+            taken: Mutex::default(),
+            accepted: Mutex::default(),
+            repeated: AtomicU64::new(0),
+        }
     }
 
     /// How many came that were accepted before.
     pub(crate) fn repeated(&self) -> u64 {
         self.repeated.load(Ordering::Relaxed)
+    }
+
+    /// Those that were accepted, unless they are too many to be kept.
+    pub(crate) fn into_accepted(self) -> Option<Vec<Accepted>> {
+        let accepted = self.accepted.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let all = self.taken.into_inner().unwrap_or_else(PoisonError::into_inner).len();
+        (accepted.len() == all).then_some(accepted)
     }
 }
 
@@ -48,7 +88,8 @@ impl Taking for RequestTaking<'_> {
             let (bytes, reason, field) = match raw {
                 RawRecord::Text(text) => match read_request(text, self.datasets, &fits) {
                     Ok(request) => {
-                        requests.push((record, request, text.as_bytes().to_vec()));
+                        let (json, digest) = request.stored();
+                        requests.push(Taken { record, request: Arc::new(request), json, digest, raw: text.as_bytes().to_vec() });
                         return;
                     }
                     Err(refusal) => (text.as_bytes(), refusal.reason, Some(refusal.field).filter(|f| !f.is_empty())),
@@ -65,7 +106,7 @@ impl Taking for RequestTaking<'_> {
     fn look_up<'s>(&'s self, open: &'s [&'s Open]) -> BoxFuture<'s, Result<()>> {
         async move {
             let keys = open.iter().flat_map(|open| match open {
-                Open::Requests(requests) => requests.iter().map(|(_, request, _)| id_key(&request.id)).collect(),
+                Open::Requests(requests) => requests.iter().map(|taken| id_key(&taken.request.id)).collect(),
                 Open::Rows { .. } => Vec::new(),
             });
             let known = self.ids.known(keys.collect()).await?;
@@ -80,26 +121,33 @@ impl Taking for RequestTaking<'_> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut accepted, mut refused) = (Vec::with_capacity(requests.len()), Vec::new());
-        for (record, request, raw) in requests {
-            let (key, digest) = (id_key(&request.id), request.digest());
+        for mut of_source in requests {
+            let (key, digest) = (id_key(&of_source.request.id), of_source.digest);
             let before = known.get(&key).map(|k| k.digest).or_else(|| taken.get(&key).copied());
             match before {
                 Some(same) if same == digest => {
                     self.repeated.fetch_add(1, Ordering::Relaxed);
                 }
                 Some(_) => refused.push(Refused {
-                    record,
-                    raw,
+                    record: of_source.record,
+                    raw: of_source.raw,
                     reason: "a request of this id was accepted before, and says something else".to_owned(),
                     field: Some("request_id".to_owned()),
                     context: None,
                 }),
                 None => {
                     taken.insert(key, digest);
-                    accepted.push((record, request, digest));
+                    of_source.raw = Vec::new();
+                    accepted.push(of_source);
                 }
             }
         }
+        let mut kept = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() + accepted.len() <= KEPT_REQUESTS {
+            let of_batch = |taken: &Taken| Accepted { request: taken.request.clone(), digest: taken.digest, batch: self.batch };
+            kept.extend(accepted.iter().map(of_batch));
+        }
+        drop(kept);
         let rows = request_rows(&accepted, &origin.source, self.batch, staged_at_micros)?;
         Ok(Made { rows: Some(rows), refused, open: None })
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use alluvium_core::{Dataset, Error, Field, Kind, Result};
+use alluvium_core::{DataType, Dataset, Error, Field, Kind, Result};
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array};
 use arrow::compute::{filter_record_batch, interleave, take};
 
@@ -136,11 +136,16 @@ impl<'a> EditPlanner<'a> {
     }
 
     fn canonical(&mut self, column: &str, value: String) -> Result<String> {
+        let field = field(self.dataset, column)?;
+        // Texts without escapes, as most ids are, stay as they are.
+        if field.data_type == DataType::String && is_plain_string(&value) {
+            return Ok(value);
+        }
         let key = (column.to_owned(), value);
         if let Some(known) = self.canonical.get(&key) {
             return Ok(known.clone());
         }
-        let cell = values_of(field(self.dataset, column)?, &[&key.1])?;
+        let cell = values_of(field, &[&key.1])?;
         let mut text = String::new();
         push_json(&mut text, cell.as_ref(), 0);
         self.canonical.insert(key, text.clone());
@@ -199,6 +204,12 @@ pub(crate) fn edited(batch: &RecordBatch, edits: &RowEdits, dataset: &Dataset) -
         kept[*row] = false;
     }
     filter_record_batch(&batch, &BooleanArray::from(kept)).map_err(internal)
+}
+
+/// Whether a text of JSON is a string in its only spelling.
+fn is_plain_string(json: &str) -> bool {
+    let inside = json.strip_prefix('"').and_then(|json| json.strip_suffix('"'));
+    inside.is_some_and(|text| text.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'"' && b != b'\\'))
 }
 
 /// An id as JSON.

@@ -8,7 +8,7 @@ use alluvium_lake::SortedKey;
 use super::edits::{EditPlanner, Fate, RowEdits, json_of_id};
 use super::original::Original;
 use super::rows::SourceRows;
-use crate::ledger::{OwnedNode, node_key};
+use crate::ledger::node_key;
 
 /// Rows that requests may have matched, by what they hang on, with how many they are. For each, the ids (and the key) that a request
 /// names; others are left out.
@@ -25,14 +25,15 @@ pub(crate) struct HitRow {
 }
 
 impl HitRow {
-    /// The nodes it hangs on, without the organisation.
-    pub(crate) fn nodes(&self, dataset: &Dataset) -> Vec<OwnedNode> {
+    /// The keys of the nodes it hangs on.
+    pub(crate) fn keys<'h>(&'h self, dataset: &'h Dataset) -> impl Iterator<Item = SortedKey> + 'h {
         let ids = dataset
             .identities
             .iter()
             .zip(&self.ids)
-            .filter_map(|(identity, id)| Some(OwnedNode::Id { field: identity.field.clone(), id: id.clone()? }));
-        ids.chain(self.key.clone().map(OwnedNode::Record)).collect()
+            .filter_map(|(identity, id)| Some(Node::Id { field: &identity.field, id: id.as_deref()? }));
+        let nodes = ids.chain(self.key.as_deref().map(Node::Record)).chain([Node::Org]);
+        nodes.map(|node| node_key(&self.org, node))
     }
 }
 

@@ -24,12 +24,12 @@ pub(crate) fn deciding_columns(dataset: &Dataset) -> Vec<&str> {
     names
 }
 
-/// Rows of a batch that has the [`deciding_columns`].
+/// Rows of a batch that has the [`deciding_columns`]; ids and keys that no request names may be left out.
 pub(crate) struct SourceRows<'a> {
     pub(crate) batch: &'a RecordBatch,
     org: StringArray,
     times: Vec<i64>,
-    ids: Vec<(&'a str, StringArray)>,
+    ids: Vec<(&'a str, Option<StringArray>)>,
     key: Option<StringArray>,
     original: Option<StringArray>,
 }
@@ -38,14 +38,15 @@ impl<'a> SourceRows<'a> {
     /// # Errors
     /// [`Kind::Internal`] if a column is missing or of another type than declared.
     pub(crate) fn new(batch: &'a RecordBatch, dataset: &'a Dataset) -> Result<Self> {
-        let ids = dataset.identities.iter().map(|i| Ok((i.field.as_str(), texts(column(batch, &i.field)?)?)));
+        let named = |name: &String| batch.column_by_name(name).map(texts).transpose();
+        let ids = dataset.identities.iter().map(|i| Ok((i.field.as_str(), named(&i.field)?)));
         let original = column(batch, ORIGINAL)?;
         Ok(Self {
             batch,
             org: texts(column(batch, &dataset.org)?)?,
             times: times(column(batch, &dataset.event_time)?)?,
             ids: ids.collect::<Result<_>>()?,
-            key: dataset.key.as_ref().map(|key| texts(column(batch, key)?)).transpose()?,
+            key: dataset.key.as_ref().map(named).transpose()?.flatten(),
             original: if original.null_count() == original.len() { None } else { Some(texts(original)?) },
         })
     }
@@ -86,7 +87,7 @@ impl<'a> SourceRows<'a> {
         for (field, array) in &self.ids {
             ids.push(match original.get(field) {
                 Some(json) => id_of_json(json).map(Cow::Owned),
-                None => value(array, row).map(Cow::Borrowed),
+                None => array.as_ref().and_then(|array| value(array, row)).map(Cow::Borrowed),
             });
         }
         ids

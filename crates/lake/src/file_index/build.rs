@@ -8,11 +8,12 @@ use arrow::array::{Array, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::DataType as ArrowType;
 use bytes::Bytes;
+use object_store::PutPayload;
 use serde_json::Value;
 
 use super::format::{FileSections, encode};
 use super::hash::{FieldHasher, IdHash, SortedHashes};
-use super::hits::packed;
+use super::hits::{packed, unpacked};
 
 /// An index that grows by a file at a time; may be used from many threads. Holds six bytes for each different id of each file.
 #[derive(Debug)]
@@ -50,9 +51,9 @@ impl IndexBuilder {
     ///
     /// # Errors
     /// [`Kind::Internal`] if there is more than the form can hold.
-    pub fn finish(self) -> Result<Option<Bytes>> {
+    pub fn finish(self) -> Result<Option<PutPayload>> {
         let files = self.files.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if files.is_empty() { Ok(None) } else { encode(&self.fields, files).map(|bytes| Some(Bytes::from(bytes))) }
+        if files.is_empty() { Ok(None) } else { encode(&self.fields, files).map(Some) }
     }
 }
 
@@ -66,12 +67,38 @@ pub struct FileIds {
 struct FieldIds {
     name: String,
     hasher: FieldHasher,
+    /// A section that was read, as stored.
+    stored: Bytes,
     hashes: Vec<IdHash>,
+}
+
+impl FieldIds {
+    fn section(self) -> Bytes {
+        let sorted: SortedHashes = self.hashes.into_iter().collect();
+        if sorted.as_slice().is_empty() {
+            return self.stored;
+        }
+        let mut section = Vec::with_capacity(self.stored.len() + sorted.as_slice().len() * IdHash::BYTES);
+        let mut stored = self.stored.as_chunks().0;
+        for hash in sorted.as_slice().iter().map(|hash| packed(*hash)) {
+            let (below, rest) = stored.split_at(stored.partition_point(|stored| *stored < hash));
+            section.extend_from_slice(below.as_flattened());
+            section.extend_from_slice(&hash);
+            stored = rest.split_first().filter(|(same, _)| **same == hash).map_or(rest, |(_, rest)| rest);
+        }
+        section.extend_from_slice(stored.as_flattened());
+        section.into()
+    }
 }
 
 impl FileIds {
     pub(crate) fn new(fields: &[String]) -> Self {
-        let field = |name: &String| FieldIds { name: name.clone(), hasher: FieldHasher::new(name), hashes: Vec::new() };
+        let field = |name: &String| FieldIds {
+            name: name.clone(),
+            hasher: FieldHasher::new(name),
+            stored: Bytes::new(),
+            hashes: Vec::new(),
+        };
         Self { fields: fields.iter().map(field).collect() }
     }
 
@@ -89,14 +116,14 @@ impl FileIds {
     /// Adds ids of `field`, as text. A field that is not indexed is passed over.
     pub fn add_texts<'a>(&mut self, field: &str, ids: impl IntoIterator<Item = &'a str>) {
         if let Some(FieldIds { hasher, hashes, .. }) = self.field(field) {
-            hashes.extend(ids.into_iter().map(|id| hasher.hash(id.as_bytes())));
+            hashes.extend(ids.into_iter().map(|id| hasher.hash(id)));
         }
     }
 
-    /// Adds hashes of ids of `field`.
-    pub(crate) fn add_hashes(&mut self, field: &str, more: &[IdHash]) {
-        if let Some(FieldIds { hashes, .. }) = self.field(field) {
-            hashes.extend_from_slice(more);
+    /// Begins with what a section of `field` tells.
+    pub(super) fn begin_with(&mut self, field: &str, section: Bytes) {
+        if let Some(FieldIds { stored, .. }) = self.field(field) {
+            *stored = section;
         }
     }
 
@@ -114,11 +141,11 @@ impl FileIds {
         let texts = originals.as_string_opt::<i32>().ok_or_else(wrong)?;
         for text in texts.iter().flatten() {
             let members: BTreeMap<String, Value> = serde_json::from_str(text).map_err(|_| wrong())?;
-            for FieldIds { name, hasher, hashes } in &mut self.fields {
+            for FieldIds { name, hasher, hashes, .. } in &mut self.fields {
                 match members.get(name) {
                     None | Some(Value::Null) => {}
-                    Some(Value::String(id)) => hashes.push(hasher.hash(id.as_bytes())),
-                    Some(Value::Number(id)) => hashes.push(hasher.hash(id.to_string().as_bytes())),
+                    Some(Value::String(id)) => hashes.push(hasher.hash(id)),
+                    Some(Value::Number(id)) => hashes.push(hasher.hash(&id.to_string())),
                     Some(_) => return Err(wrong()),
                 }
             }
@@ -129,6 +156,7 @@ impl FileIds {
     /// Adds all that `other`, which has the same fields, holds.
     pub(crate) fn absorb(&mut self, other: Self) {
         for (field, mut other) in self.fields.iter_mut().zip(other.fields) {
+            field.hashes.extend(other.stored.as_chunks().0.iter().map(unpacked));
             field.hashes.append(&mut other.hashes);
         }
     }
@@ -137,11 +165,7 @@ impl FileIds {
         self.fields.iter_mut().find(|field| field.name == name)
     }
 
-    fn sections(self) -> Vec<Vec<[u8; IdHash::BYTES]>> {
-        let section = |field: FieldIds| {
-            let sorted: SortedHashes = field.hashes.into_iter().collect();
-            sorted.as_slice().iter().map(|hash| packed(*hash)).collect()
-        };
-        self.fields.into_iter().map(section).collect()
+    fn sections(self) -> Vec<Bytes> {
+        self.fields.into_iter().map(FieldIds::section).collect()
     }
 }

@@ -3,6 +3,8 @@
 use std::ops::Range;
 
 use alluvium_core::{Error, Kind, Result};
+use bytes::Bytes;
+use object_store::PutPayload;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::hash::IdHash;
@@ -20,18 +22,16 @@ const FORM: Form = Form {
 };
 /// Length and checksum of the directory, the checksum of both, format, magic.
 const FOOTER_BYTES: usize = 8 + 8 + 8 + LASTING_BYTES;
-/// What the directory says of a section: how many hashes and their checksum.
-const ENTRY_BYTES: usize = 4 + 8;
 
 /// The sections of one data file, a field each, packed.
 #[derive(Debug)]
 pub(super) struct FileSections {
     pub(super) seq: u32,
-    pub(super) sections: Vec<Vec<[u8; IdHash::BYTES]>>,
+    pub(super) sections: Vec<Bytes>,
 }
 
-/// The stored form of an index: of each file all sections, in the order of `fields`.
-pub(super) fn encode(fields: &[String], mut files: Vec<FileSections>) -> Result<Vec<u8>> {
+/// The stored form of an index: of each file all sections, in the order of `fields`. They are not copied.
+pub(super) fn encode(fields: &[String], mut files: Vec<FileSections>) -> Result<PutPayload> {
     let too_many = |e| Error::new(Kind::Internal, "an index of files has too much in it").source(e);
     files.sort_by_key(|file| file.seq);
     let mut directory = Vec::new();
@@ -44,26 +44,25 @@ pub(super) fn encode(fields: &[String], mut files: Vec<FileSections>) -> Result<
     for file in &files {
         directory.extend_from_slice(&file.seq.to_be_bytes());
     }
-    let hashes: usize = files.iter().flat_map(|f| &f.sections).map(Vec::len).sum();
-    let mut out =
-        Vec::with_capacity(hashes * IdHash::BYTES + directory.len() + files.len() * fields.len() * ENTRY_BYTES + FOOTER_BYTES);
+    let mut parts = Vec::with_capacity(files.len() * fields.len() + 1);
     for field in 0..fields.len() {
         for file in &files {
-            let section = file.sections.get(field).map_or(&[][..], |section| section.as_flattened());
+            let section = file.sections.get(field).cloned().unwrap_or_default();
             let count = u32::try_from(section.len() / IdHash::BYTES).map_err(too_many)?;
             directory.extend_from_slice(&count.to_be_bytes());
-            directory.extend_from_slice(&xxh3_64(section).to_be_bytes());
-            out.extend_from_slice(section);
+            directory.extend_from_slice(&xxh3_64(&section).to_be_bytes());
+            parts.push(section);
         }
     }
-    out.extend_from_slice(&directory);
-    let footer = out.len();
-    out.extend_from_slice(&(directory.len() as u64).to_be_bytes());
-    out.extend_from_slice(&xxh3_64(&directory).to_be_bytes());
-    let own = xxh3_64(&out[footer..]);
-    out.extend_from_slice(&own.to_be_bytes());
-    out.extend_from_slice(&FORM.lasting());
-    Ok(out)
+    let mut footer = Vec::with_capacity(FOOTER_BYTES);
+    footer.extend_from_slice(&(directory.len() as u64).to_be_bytes());
+    footer.extend_from_slice(&xxh3_64(&directory).to_be_bytes());
+    let own = xxh3_64(&footer);
+    footer.extend_from_slice(&own.to_be_bytes());
+    footer.extend_from_slice(&FORM.lasting());
+    directory.append(&mut footer);
+    parts.push(directory.into());
+    Ok(parts.into_iter().collect())
 }
 
 /// The last bytes of an index.

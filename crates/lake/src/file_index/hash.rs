@@ -1,5 +1,8 @@
 //! What an index knows of an id: 48 bits of a hash over its field and its text.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
+
 use alluvium_core::{Error, Kind, Result};
 use arrow::array::{Array, AsArray, PrimitiveArray};
 use arrow::compute::cast;
@@ -10,6 +13,8 @@ use xxhash_rust::xxh3::xxh3_64;
 const BITS_LEFT_OUT: u32 = 16;
 /// Between the field's name and the id; no name holds it.
 const SEPARATOR: u8 = 0;
+/// Names and ids up to this length together are hashed in place.
+const SHORT_BYTES: usize = 128;
 /// The digits and the sign of any 64-bit integer fit in so many bytes.
 const INTEGER_BYTES: usize = 20;
 
@@ -24,7 +29,7 @@ impl IdHash {
     /// The hash of an id of `field`. An integer's text are its digits, with a `-` before them if it is negative.
     #[must_use]
     pub fn of(field: &str, id: &str) -> Self {
-        FieldHasher::new(field).hash(id.as_bytes())
+        FieldHasher::new(field).hash(id)
     }
 }
 
@@ -36,8 +41,8 @@ impl SortedHashes {
     /// The hashes of `ids` in `field`.
     #[must_use]
     pub fn of<S: AsRef<str>>(field: &str, ids: impl IntoIterator<Item = S>) -> Self {
-        let mut hasher = FieldHasher::new(field);
-        ids.into_iter().map(|id| hasher.hash(id.as_ref().as_bytes())).collect()
+        let hasher = FieldHasher::new(field);
+        ids.into_iter().map(|id| hasher.hash(id.as_ref())).collect()
     }
 
     /// The hashes.
@@ -56,29 +61,68 @@ impl FromIterator<IdHash> for SortedHashes {
     }
 }
 
+/// A set of hashes; they are mixed already.
+pub type IdSet = HashSet<IdHash, BuildHasherDefault<Mixed>>;
+
+/// Takes a hash as it is.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        // Tables look at the upper bits too, which a hash of 48 bits lacks.
+        self.0 = hash ^ hash << BITS_LEFT_OUT;
+    }
+}
+
 /// Hashes ids of one field.
-#[derive(Debug)]
-pub(super) struct FieldHasher {
-    /// The field's name and the separator, then the id that was hashed last.
-    text: Vec<u8>,
-    prefix: usize,
+#[derive(Debug, Clone)]
+pub struct FieldHasher {
+    /// The field's name and the separator.
+    prefix: Vec<u8>,
 }
 
 impl FieldHasher {
-    pub(super) fn new(field: &str) -> Self {
-        let mut text = field.as_bytes().to_vec();
-        text.push(SEPARATOR);
-        Self { prefix: text.len(), text }
+    /// For the ids of `field`.
+    #[must_use]
+    pub fn new(field: &str) -> Self {
+        let mut prefix = field.as_bytes().to_vec();
+        prefix.push(SEPARATOR);
+        Self { prefix }
     }
 
-    pub(super) fn hash(&mut self, id: &[u8]) -> IdHash {
-        self.text.truncate(self.prefix);
-        self.text.extend_from_slice(id);
-        IdHash(xxh3_64(&self.text) >> BITS_LEFT_OUT)
+    /// The hash of an id.
+    #[must_use]
+    pub fn hash(&self, id: &str) -> IdHash {
+        self.hash_bytes(id.as_bytes())
+    }
+
+    fn hash_bytes(&self, id: &[u8]) -> IdHash {
+        let (prefix, length) = (self.prefix.len(), self.prefix.len() + id.len());
+        let mut short = [0; SHORT_BYTES];
+        let hash = match short.get_mut(..length) {
+            Some(text) => {
+                text[..prefix].copy_from_slice(&self.prefix);
+                text[prefix..].copy_from_slice(id);
+                xxh3_64(text)
+            }
+            None => xxh3_64(&[&self.prefix, id].concat()),
+        };
+        IdHash(hash >> BITS_LEFT_OUT)
     }
 
     /// Appends to `hashes` those of all values of `ids` that are not null, but for one that stands right before.
-    pub(super) fn hash_array(&mut self, ids: &dyn Array, hashes: &mut Vec<IdHash>) -> Result<()> {
+    pub(super) fn hash_array(&self, ids: &dyn Array, hashes: &mut Vec<IdHash>) -> Result<()> {
         hashes.reserve(ids.len());
         match ids.data_type() {
             ArrowType::Utf8 => self.hash_texts(ids.as_string::<i32>().iter().flatten(), hashes),
@@ -98,21 +142,21 @@ impl FieldHasher {
         Ok(())
     }
 
-    fn hash_texts<'a>(&mut self, ids: impl Iterator<Item = &'a str>, hashes: &mut Vec<IdHash>) {
+    fn hash_texts<'a>(&self, ids: impl Iterator<Item = &'a str>, hashes: &mut Vec<IdHash>) {
         let mut before = None;
         for id in ids {
             if before != Some(id) {
-                hashes.push(self.hash(id.as_bytes()));
+                hashes.push(self.hash(id));
                 before = Some(id);
             }
         }
     }
 
-    fn hash_integers<T: ArrowPrimitiveType<Native: Into<i64>>>(&mut self, ids: &PrimitiveArray<T>, hashes: &mut Vec<IdHash>) {
+    fn hash_integers<T: ArrowPrimitiveType<Native: Into<i64>>>(&self, ids: &PrimitiveArray<T>, hashes: &mut Vec<IdHash>) {
         let (mut before, mut buffer) = (None, [0; INTEGER_BYTES]);
         for id in ids.iter().flatten().map(Into::<i64>::into) {
             if before != Some(id) {
-                hashes.push(self.hash(integer_text(id, &mut buffer)));
+                hashes.push(self.hash_bytes(integer_text(id, &mut buffer)));
                 before = Some(id);
             }
         }

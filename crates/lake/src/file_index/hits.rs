@@ -11,11 +11,6 @@ impl Section<'_> {
         self.0.get(at).map(unpacked)
     }
 
-    /// All of them.
-    pub(super) fn all(&self) -> Vec<IdHash> {
-        self.0.iter().map(unpacked).collect()
-    }
-
     /// Whether the hashes ascend.
     pub(super) fn is_in_order(&self) -> bool {
         self.0.is_sorted_by(|a, b| a < b)
@@ -59,7 +54,7 @@ pub(super) fn packed(hash: IdHash) -> [u8; IdHash::BYTES] {
     [a, b, c, d, e, f]
 }
 
-fn unpacked(bytes: &[u8; IdHash::BYTES]) -> IdHash {
+pub(super) fn unpacked(bytes: &[u8; IdHash::BYTES]) -> IdHash {
     let [a, b, c, d, e, f] = *bytes;
     IdHash(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
 }

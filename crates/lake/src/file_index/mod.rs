@@ -18,5 +18,5 @@ mod tests;
 
 pub use build::{FileIds, IndexBuilder};
 pub use format::FILE_INDEX_FORMAT;
-pub use hash::{IdHash, SortedHashes};
-pub use read::{IndexReader, MayHold};
+pub use hash::{FieldHasher, IdHash, IdSet, SortedHashes};
+pub use read::{IndexReader, MayHold, Question};

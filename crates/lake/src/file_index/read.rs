@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use alluvium_core::{Error, IndexFile, Kind, Resolver, Result, TableName, parse_data_file};
 use bytes::Bytes;
@@ -15,6 +16,8 @@ use crate::store::Store;
 
 /// So much of an index's end is read at first; of a small one that is all.
 const END_BYTES: u64 = 256 << 10;
+/// Indexes that stay open, at most.
+const OPEN_INDEXES: usize = 32;
 /// Indexes that are read at a time.
 const INDEXES_IN_FLIGHT: usize = 8;
 /// Sections this far apart are read with what lies between them.
@@ -40,7 +43,11 @@ pub struct IndexReader {
     store: Store,
     resolver: Resolver,
     table: TableName,
+    opened: Arc<Mutex<BTreeMap<Path, Arc<OpenIndex>>>>,
 }
+
+/// A field, and the ids that are looked for in it.
+pub type Question<'q> = (&'q str, &'q SortedHashes);
 
 /// A file that an index tells of: which of the live files it is, and its number in the index.
 type Told = (usize, u32);
@@ -49,7 +56,7 @@ impl IndexReader {
     /// The indexes of the files of `table`.
     #[must_use]
     pub fn new(store: &Store, resolver: &Resolver, table: TableName) -> Self {
-        Self { store: store.clone(), resolver: resolver.clone(), table }
+        Self { store: store.clone(), resolver: resolver.clone(), table, opened: Arc::default() }
     }
 
     /// Of each of `live`, data files by their paths, in their order, whether it may hold one of `hashes` in `field`, as its current value or the original one.
@@ -62,24 +69,22 @@ impl IndexReader {
         field: &str,
         hashes: &SortedHashes,
     ) -> Result<Vec<MayHold>> {
-        Ok(self.files_that_may_hold_any(live, &[(field, hashes)]).await?.pop().unwrap_or_default())
+        let asked = [(field, hashes)];
+        let live: Vec<(&str, &[Question<'_>])> = live.iter().map(|file| (file.as_ref(), &asked[..])).collect();
+        Ok(self.files_that_may_hold_any(&live).await?.into_iter().map(|mut answers| answers.swap_remove(0)).collect())
     }
 
-    /// As [`IndexReader::files_that_may_hold`], for several fields at once; an answer for each of `asked`. Reads the indexes of `live` only, and
-    /// of large ones only the sections that are asked about; holds some 40 MiB at most, however many there are. A damaged index is
-    /// as good as a lost one.
+    /// As [`IndexReader::files_that_may_hold`], with questions of its own for each file; for each file an answer to each. Reads the indexes of
+    /// `live` only, and of large ones only the sections that are asked about; holds some 40 MiB at most, however many there are. A damaged
+    /// index is as good as a lost one.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] if a newer program wrote an index; [`Kind::Unavailable`] if the store failed.
-    pub async fn files_that_may_hold_any<F: AsRef<str>>(
-        &self,
-        live: &[F],
-        asked: &[(&str, &SortedHashes)],
-    ) -> Result<Vec<Vec<MayHold>>> {
-        let mut answers = vec![vec![MayHold::Unknown; live.len()]; asked.len()];
+    pub async fn files_that_may_hold_any(&self, live: &[(&str, &[Question<'_>])]) -> Result<Vec<Vec<MayHold>>> {
+        let mut answers: Vec<Vec<MayHold>> = live.iter().map(|(_, asked)| vec![MayHold::Unknown; asked.len()]).collect();
         let mut indexes: BTreeMap<String, Vec<Told>> = BTreeMap::new();
-        for (number, file) in live.iter().enumerate() {
-            if let Some(name) = parse_data_file(file.as_ref()) {
+        for (number, (file, _)) in live.iter().enumerate() {
+            if let Some(name) = parse_data_file(file) {
                 let index: IndexFile = name.index();
                 indexes.entry(self.resolver.file_index(&self.table, &index)).or_default().push((number, name.seq));
             }
@@ -87,7 +92,7 @@ impl IndexReader {
         let mut told = stream::iter(indexes)
             .map(|(path, files)| async move {
                 let path = Path::from(path);
-                match self.ask(&path, &files, asked).await {
+                match self.ask(&path, &files, live).await {
                     Err(damaged) if damaged.kind() == Kind::Corrupt => {
                         tracing::warn!(error = %damaged.chain_text(), "an index of data files is damaged; its files are opened");
                         Ok(Vec::new())
@@ -97,8 +102,8 @@ impl IndexReader {
             })
             .buffer_unordered(INDEXES_IN_FLIGHT);
         while let Some(told) = told.try_next().await? {
-            for (question, file, answer) in told {
-                answers[question][file] = answer;
+            for (file, question, answer) in told {
+                answers[file][question] = answer;
             }
         }
         Ok(answers)
@@ -119,25 +124,42 @@ impl IndexReader {
     }
 
     async fn read_ids(&self, path: &Path, seq: u32, fields: &[String]) -> Result<Option<FileIds>> {
-        let Some(index) = OpenIndex::open(&self.store, path).await? else { return Ok(None) };
+        let Some(index) = self.open(path).await? else { return Ok(None) };
         let mut ids = FileIds::new(fields);
         for field in fields {
             let Some(place) = index.directory.place(seq, field).cloned() else { return Ok(None) };
-            let bytes = index.bytes(place.bytes.clone()).await?;
-            ids.add_hashes(field, &place.read(&bytes, path.as_ref())?.all());
+            let bytes = index.bytes(&self.store, place.bytes.clone()).await?;
+            let _is_sound = place.read(&bytes, path.as_ref())?;
+            ids.begin_with(field, bytes);
         }
         Ok(Some(ids))
     }
 
-    /// What the index at `path` says of `files`: question, live file, answer.
-    async fn ask(&self, path: &Path, files: &[Told], asked: &[(&str, &SortedHashes)]) -> Result<Vec<(usize, usize, MayHold)>> {
-        let Some(index) = OpenIndex::open(&self.store, path).await? else { return Ok(Vec::new()) };
-        let mut wanted: Vec<(usize, usize, SectionPlace)> = Vec::new();
-        for (question, (field, _)) in asked.iter().enumerate() {
-            let place = |(file, seq): &Told| Some((question, *file, index.directory.place(*seq, field)?.clone()));
-            wanted.extend(files.iter().filter_map(place));
+    /// The index at `path`, opened once as long as not too many others are.
+    async fn open(&self, path: &Path) -> Result<Option<Arc<OpenIndex>>> {
+        let known = self.opened.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
+        if known.is_some() {
+            return Ok(known);
         }
-        wanted.sort_by_key(|(question, file, place)| (place.bytes.start, *question, *file));
+        let Some(index) = OpenIndex::open(&self.store, path).await?.map(Arc::new) else { return Ok(None) };
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if opened.len() >= OPEN_INDEXES {
+            opened.pop_first();
+        }
+        opened.insert(path.clone(), index.clone());
+        Ok(Some(index))
+    }
+
+    /// What the index at `path` says of `files`: live file, question, answer.
+    async fn ask(&self, path: &Path, files: &[Told], live: &[(&str, &[Question<'_>])]) -> Result<Vec<(usize, usize, MayHold)>> {
+        let Some(index) = self.open(path).await? else { return Ok(Vec::new()) };
+        let mut wanted: Vec<(usize, usize, SectionPlace)> = Vec::new();
+        for (file, seq) in files {
+            for (question, (field, _)) in live[*file].1.iter().enumerate() {
+                wanted.extend(index.directory.place(*seq, field).map(|place| (*file, question, place.clone())));
+            }
+        }
+        wanted.sort_by_key(|(file, question, place)| (place.bytes.start, *file, *question));
         let (mut answers, mut rest) = (Vec::with_capacity(wanted.len()), wanted.as_slice());
         while let Some((_, _, first)) = rest.first() {
             let mut fetch = first.bytes.clone();
@@ -150,11 +172,11 @@ impl IndexReader {
                 near
             };
             let together = rest.iter().take_while(near).count().max(1);
-            let bytes = index.bytes(fetch.clone()).await?;
-            for (question, file, place) in &rest[..together] {
+            let bytes = index.bytes(&self.store, fetch.clone()).await?;
+            for (file, question, place) in &rest[..together] {
                 let section = within(&bytes, &fetch, &place.bytes).ok_or_else(|| corrupt(path.as_ref(), "it is cut short"))?;
-                let hits = place.read(section, path.as_ref())?.hits(asked[*question].1.as_slice());
-                answers.push((*question, *file, if hits.is_empty() { MayHold::No } else { MayHold::Maybe(hits) }));
+                let hits = place.read(section, path.as_ref())?.hits(live[*file].1[*question].1.as_slice());
+                answers.push((*file, *question, if hits.is_empty() { MayHold::No } else { MayHold::Maybe(hits) }));
             }
             rest = &rest[together..];
         }
@@ -163,17 +185,17 @@ impl IndexReader {
 }
 
 /// An index whose directory was read.
-struct OpenIndex<'a> {
-    store: &'a Store,
-    path: &'a Path,
+#[derive(Debug)]
+struct OpenIndex {
+    path: Path,
     /// The end of the file, and where it begins.
     end: Bytes,
     end_offset: u64,
     directory: Directory,
 }
 
-impl<'a> OpenIndex<'a> {
-    async fn open(store: &'a Store, path: &'a Path) -> Result<Option<Self>> {
+impl OpenIndex {
+    async fn open(store: &Store, path: &Path) -> Result<Option<Self>> {
         let Some((size, end)) = store.end_of(path, END_BYTES).await? else { return Ok(None) };
         let footer = Footer::decode(&end, size, path.as_ref())?;
         let end_offset = size - end.len() as u64;
@@ -184,10 +206,10 @@ impl<'a> OpenIndex<'a> {
                 None => return Ok(None),
             },
         };
-        Ok(Some(Self { store, path, end, end_offset, directory }))
+        Ok(Some(Self { path: path.clone(), end, end_offset, directory }))
     }
 
-    async fn bytes(&self, range: Range<u64>) -> Result<Bytes> {
+    async fn bytes(&self, store: &Store, range: Range<u64>) -> Result<Bytes> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
@@ -196,7 +218,7 @@ impl<'a> OpenIndex<'a> {
             return Ok(self.end.slice_ref(there));
         }
         let gone = || Error::new(Kind::Corrupt, format!("the file index {} is gone", self.path));
-        self.store.range_of(self.path, range).await?.ok_or_else(gone)
+        store.range_of(&self.path, range).await?.ok_or_else(gone)
     }
 }
 

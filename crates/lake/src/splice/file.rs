@@ -4,11 +4,12 @@
 //! splices. Invariant: what the footer says of row groups and chunks lies within the file and fits together, so that nothing
 //! below counts with numbers that cannot be.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use alluvium_core::Result;
+use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::Type as PhysicalType;
@@ -26,6 +27,8 @@ use super::thrift::is_plausible;
 use crate::log::{ChangedFile, DeltaLog};
 use crate::rows::{damaged, unreadable};
 
+/// Decoded columns of a file are kept up to this size.
+const DECODED_BYTES: usize = 8 << 20;
 /// The most rows of a file. Deletion vectors and bitmaps of positions go further; no writer does.
 const MAX_ROWS: u64 = 1 << 36;
 
@@ -39,6 +42,25 @@ pub struct SpliceFile {
     rows: u64,
     indexed: OnceCell<Arc<ParquetMetaData>>,
     native: OnceLock<ArrowReaderMetadata>,
+    decoded: Mutex<Decoded>,
+}
+
+/// The arrays with one more, unless that is too much to keep.
+pub(super) fn with_array(mut arrays: Vec<ArrayRef>, array: &ArrayRef) -> Option<Vec<ArrayRef>> {
+    arrays.push(array.clone());
+    (memory_bytes(&arrays) <= DECODED_BYTES).then_some(arrays)
+}
+
+fn memory_bytes(arrays: &[ArrayRef]) -> usize {
+    arrays.iter().map(|array| array.get_array_memory_size()).sum()
+}
+
+/// Columns of row groups that were decoded to look for values, for the splice that is likely to follow.
+#[derive(Debug, Default)]
+struct Decoded {
+    bytes: usize,
+    /// By row group and top-level column.
+    columns: HashMap<(usize, usize), Vec<ArrayRef>>,
 }
 
 impl SpliceFile {
@@ -64,7 +86,33 @@ impl SpliceFile {
         };
         let rows = metadata.file_metadata().num_rows().unsigned_abs();
         gone.retain(|position| *position < rows);
-        Ok(Self { source, metadata: Arc::new(metadata), gone, rows, indexed: OnceCell::new(), native: OnceLock::new() })
+        Ok(Self {
+            source,
+            metadata: Arc::new(metadata),
+            gone,
+            rows,
+            indexed: OnceCell::new(),
+            native: OnceLock::new(),
+            decoded: Mutex::default(),
+        })
+    }
+
+    /// Keeps what was decoded of a column, unless it is too much.
+    pub(super) fn keep_decoded(&self, group: usize, root: usize, arrays: Vec<ArrayRef>) {
+        let bytes = memory_bytes(&arrays);
+        let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        if decoded.bytes + bytes <= DECODED_BYTES {
+            decoded.bytes += bytes;
+            decoded.columns.insert((group, root), arrays);
+        }
+    }
+
+    /// What was kept of a column; it is kept no longer.
+    pub(super) fn take_decoded(&self, group: usize, root: usize) -> Option<Vec<ArrayRef>> {
+        let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        let arrays = decoded.columns.remove(&(group, root))?;
+        decoded.bytes -= memory_bytes(&arrays);
+        Some(arrays)
     }
 
     /// Its rows, those that a deletion vector marks included: positions are below this.

@@ -21,7 +21,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnDescriptor;
 
-use super::file::{SpliceFile, chunk_range, leaves_of_roots, root_index};
+use super::file::{SpliceFile, chunk_range, leaves_of_roots, root_index, with_array};
 use super::guard::guarded;
 use super::pages::{dictionary_bytes, readable};
 use super::source::Fetched;
@@ -219,11 +219,16 @@ impl SpliceFile {
             .with_batch_size(batch_rows)
             .build()
             .map_err(unreadable)?;
-        let mut first = first;
+        let (mut first, found_before) = (first, found.len());
+        let mut decoded = Some(Vec::new());
         for batch in reader {
             let batch = batch.map_err(|e| unreadable(e.into()))?;
             scan(batch.column(0), wanted, |row| found.push(first + row as u64))?;
             first += batch.num_rows() as u64;
+            decoded = decoded.and_then(|arrays| with_array(arrays, batch.column(0)));
+        }
+        if let Some(arrays) = decoded.filter(|_| found.len() > found_before) {
+            self.keep_decoded(group, root, arrays);
         }
         Ok(())
     }

@@ -20,6 +20,7 @@
 mod change;
 mod fallback;
 mod file;
+mod gather;
 mod guard;
 mod matching;
 mod pages;
@@ -36,7 +37,7 @@ mod write;
 use alluvium_core::TableSpec;
 use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
-use bytes::Bytes;
+use object_store::PutPayload;
 
 pub use self::file::SpliceFile;
 pub(crate) use self::file::reader_metadata;
@@ -99,8 +100,8 @@ pub struct Spliced {
 /// A file to be staged.
 #[derive(Debug)]
 pub struct SplicedFile {
-    /// All of it.
-    pub bytes: Bytes,
+    /// All of it; what was copied is still where it was read.
+    pub payload: PutPayload,
     /// Its rows.
     pub rows: u64,
     /// Delta's statistics, as the JSON text that the log will hold.

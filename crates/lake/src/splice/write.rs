@@ -22,6 +22,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 
 use super::change::{NewValues, changed};
 use super::file::{SpliceFile, chunk_range, leaves_of_roots};
+use super::gather::{Announced, Gather, Zeros};
 use super::guard::guarded;
 use super::matching::{BATCH_ROWS, batch_rows, row_bytes};
 use super::pages::pages;
@@ -33,8 +34,6 @@ use super::{Edits, SpliceSettings, Spliced, SplicedFile, fallback};
 
 /// About so many bytes of chunks to be copied are fetched at a time; one chunk at least.
 const COPY_BYTES: u64 = 8 << 20;
-/// Room for a new file's footer.
-const FOOTER_BYTES: u64 = 64 << 10;
 
 /// Why a splice did not come about.
 #[derive(Debug)]
@@ -104,11 +103,14 @@ impl SpliceFile {
             indexed,
             leaves: leaves_of_roots(self.schema()),
             kept: Kept::new(settings, stats),
+            announced: Announced::default(),
+            at: 0,
+            placed: Vec::new(),
             copied: 0,
             encoded: 0,
         };
         let mut files = Vec::new();
-        let mut open: Option<SerializedFileWriter<Vec<u8>>> = None;
+        let mut open: Option<SerializedFileWriter<Gather>> = None;
         let groups: Vec<(usize, Range<u64>)> = self.groups().map(|(rows, _)| rows).enumerate().collect();
         let bytes = |group: usize| self.metadata.row_group(group).compressed_size().unsigned_abs();
         let mut left: u64 = (0..groups.len()).map(bytes).sum();
@@ -117,10 +119,7 @@ impl SpliceFile {
             let GroupPlan::Encode(roots) = &plan.groups[group] else { continue };
             let writer = match &mut open {
                 Some(writer) => writer,
-                None => {
-                    let room = (left + bytes(group)).min(settings.target_file_bytes) + FOOTER_BYTES;
-                    open.insert(self.begin(&plan, usize::try_from(room).unwrap_or(0))?)
-                }
+                None => open.insert(self.begin(&plan, Gather::new(work.announced.clone()))?),
             };
             work.row_group(group, rows, roots, writer).await?;
             // What little is left is not worth a file of its own.
@@ -138,7 +137,7 @@ impl SpliceFile {
     }
 
     /// Begins a file that is like this one.
-    fn begin(&self, plan: &Plan, room: usize) -> Result<SerializedFileWriter<Vec<u8>>, ParquetError> {
+    fn begin(&self, plan: &Plan, gather: Gather) -> Result<SerializedFileWriter<Gather>, ParquetError> {
         let old = self.metadata.file_metadata();
         let mut properties = WriterProperties::builder().set_key_value_metadata(plan.key_values.clone());
         // Readers know slips of writers by their names, and most of the bytes are still theirs.
@@ -148,7 +147,7 @@ impl SpliceFile {
         if old.version() >= 2 {
             properties = properties.set_writer_version(WriterVersion::PARQUET_2_0);
         }
-        SerializedFileWriter::new(Vec::with_capacity(room), plan.schema.clone(), Arc::new(properties.build()))
+        SerializedFileWriter::new(gather, plan.schema.clone(), Arc::new(properties.build()))
     }
 }
 
@@ -161,6 +160,11 @@ struct Work<'a> {
     indexed: &'a ParquetMetaData,
     leaves: Vec<Range<usize>>,
     kept: Kept,
+    announced: Announced,
+    /// Where in the new file the next chunk will begin.
+    at: u64,
+    /// Where copied chunks are in the new file: row group, leaf, place.
+    placed: Vec<(usize, usize, u64)>,
     copied: u64,
     encoded: u64,
 }
@@ -171,8 +175,10 @@ impl Work<'_> {
         group: usize,
         rows: Range<u64>,
         encode: &[usize],
-        writer: &mut SerializedFileWriter<Vec<u8>>,
+        writer: &mut SerializedFileWriter<Gather>,
     ) -> Result<(), Stop> {
+        self.at = writer.bytes_written() as u64;
+        let new_group = writer.flushed_row_groups().len();
         let mut writer = writer.next_row_group()?;
         let mut fetched: Option<Fetched> = None;
         for root in 0..self.leaves.len() {
@@ -191,7 +197,7 @@ impl Work<'_> {
                         bytes_of(more, &range).ok_or(Stop::Unfit("a column is not where the footer says"))?
                     }
                 };
-                self.copy(group, leaf, &bytes, &mut writer)?;
+                self.copy((group, new_group), leaf, bytes, &mut writer)?;
             }
         }
         for (target, edit) in &self.plan.added {
@@ -226,14 +232,14 @@ impl Work<'_> {
 
     fn copy(
         &mut self,
-        group: usize,
+        (group, new_group): (usize, usize),
         leaf: usize,
-        bytes: &Bytes,
-        writer: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+        bytes: Bytes,
+        writer: &mut SerializedRowGroupWriter<'_, Gather>,
     ) -> Result<(), Stop> {
         let of_group = self.file.metadata.row_group(group);
         let chunk = of_group.column(leaf);
-        if pages(bytes, chunk).is_none() {
+        if pages(&bytes, chunk).is_none() {
             return Err(Stop::Unfit("a column does not have the pages that the footer says"));
         }
         let column_index = self.indexed.column_index().map(|i| i[group][leaf].clone());
@@ -246,9 +252,13 @@ impl Work<'_> {
             column_index: column_index.filter(|i| !matches!(i, ColumnIndexMetaData::NONE)),
             offset_index,
         };
-        writer.append_column(&Placed { start: self.range(group, leaf).start, bytes }, close)?;
+        let length = bytes.len() as u64;
+        self.announced.push(self.at, bytes);
+        writer.append_column(&Zeros, close)?;
         self.kept.copied(self.file.schema().column(leaf).path());
-        self.copied += bytes.len() as u64;
+        self.placed.push((new_group, leaf, self.at));
+        self.copied += length;
+        self.at += length;
         Ok(())
     }
 
@@ -259,7 +269,7 @@ impl Work<'_> {
         rows: Range<u64>,
         root: usize,
         bytes: &Fetched,
-        writer: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+        writer: &mut SerializedRowGroupWriter<'_, Gather>,
     ) -> Result<(), Stop> {
         let (mut dictionary, mut value_bytes) = (false, 0);
         for leaf in self.leaves[root].clone() {
@@ -276,19 +286,27 @@ impl Work<'_> {
         let dictionary = dictionary || self.leaves[root].len() > 1 || self.is_mostly_null(group, root);
         let target = self.plan.targets.get(&root).ok_or(Stop::Unfit("a column was not planned"))?;
         let new = self.plan.new_values(root, self.edits);
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes.clone(), self.file.native()?.clone())
-            .with_row_groups(vec![group])
-            .with_projection(ProjectionMask::roots(self.file.schema(), [root]))
-            .with_batch_size(batch_rows)
-            .build()?;
         let mut writers = target.writers(dictionary)?;
         let mut first = rows.start;
-        for batch in reader {
-            let batch = batch.map_err(ParquetError::from)?;
-            let of_batch = first..first + batch.num_rows() as u64;
+        let mut take = |work: &mut Self, old: &ArrayRef| -> Result<(), Stop> {
+            let of_batch = first..first + old.len() as u64;
             first = of_batch.end;
-            let values = changed(batch.column(0), of_batch, &self.edits.deleted, new).map_err(ParquetError::from)?;
-            self.write(target, &values, &mut writers)?;
+            let values = changed(old, of_batch, &work.edits.deleted, new).map_err(ParquetError::from)?;
+            Ok(work.write(target, &values, &mut writers)?)
+        };
+        if let Some(arrays) = self.file.take_decoded(group, root) {
+            for array in &arrays {
+                take(self, array)?;
+            }
+        } else {
+            let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(bytes.clone(), self.file.native()?.clone())
+                .with_row_groups(vec![group])
+                .with_projection(ProjectionMask::roots(self.file.schema(), [root]))
+                .with_batch_size(batch_rows)
+                .build()?;
+            for batch in reader {
+                take(self, batch.map_err(ParquetError::from)?.column(0))?;
+            }
         }
         if first != rows.end {
             return Err(Stop::Unfit("a column has not as many rows as the footer says"));
@@ -310,7 +328,7 @@ impl Work<'_> {
         rows: Range<u64>,
         target: &Target,
         new: NewValues<'_>,
-        writer: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+        writer: &mut SerializedRowGroupWriter<'_, Gather>,
     ) -> Result<(), Stop> {
         let mut writers = target.writers(true)?;
         for piece in pieces(rows, BATCH_ROWS as u64) {
@@ -333,11 +351,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn finish(
-        &mut self,
-        writers: Vec<ArrowColumnWriter>,
-        writer: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
-    ) -> Result<(), Stop> {
+    fn finish(&mut self, writers: Vec<ArrowColumnWriter>, writer: &mut SerializedRowGroupWriter<'_, Gather>) -> Result<(), Stop> {
         for column in writers {
             let mut chunk: ArrowColumnChunk = column.close()?;
             let close = chunk.close_mut();
@@ -345,48 +359,25 @@ impl Work<'_> {
             if self.indexed.offset_index().is_none() {
                 (close.column_index, close.offset_index) = (None, None);
             }
-            self.encoded += close.metadata.compressed_size().unsigned_abs();
+            let length = close.metadata.compressed_size().unsigned_abs();
+            self.encoded += length;
+            self.at += length;
             chunk.append_to_row_group(writer)?;
         }
         Ok(())
     }
 
-    fn close(&mut self, mut writer: SerializedFileWriter<Vec<u8>>) -> Result<SplicedFile, Stop> {
+    fn close(&mut self, mut writer: SerializedFileWriter<Gather>) -> Result<SplicedFile, Stop> {
         let metadata = writer.finish()?;
-        let bytes = Bytes::from(std::mem::take(writer.inner_mut()));
+        let stands = |(group, leaf, at): (usize, usize, u64)| chunk_range(metadata.row_group(group).column(leaf)).start == at;
+        let payload = writer.inner_mut().finish().filter(|_| std::mem::take(&mut self.placed).into_iter().all(stands));
+        let payload = payload.ok_or(Stop::Unfit("its chunks did not come to stand where they should"))?;
         let rows = metadata.file_metadata().num_rows().unsigned_abs();
         let stats = self.kept.statistics(self.settings, &metadata);
-        Ok(SplicedFile { bytes, rows, stats })
+        Ok(SplicedFile { payload, rows, stats })
     }
 }
 
 fn bytes_of(fetched: &Fetched, range: &Range<u64>) -> Option<Bytes> {
     fetched.get_bytes(range.start, usize::try_from(range.end - range.start).ok()?).ok()
-}
-
-/// A chunk's bytes at their place in the file.
-struct Placed<'a> {
-    start: u64,
-    bytes: &'a Bytes,
-}
-
-impl parquet::file::reader::Length for Placed<'_> {
-    fn len(&self) -> u64 {
-        self.start + self.bytes.len() as u64
-    }
-}
-
-impl<'a> ChunkReader for Placed<'a> {
-    type T = &'a [u8];
-
-    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        let from = start.checked_sub(self.start).and_then(|from| self.bytes.get(usize::try_from(from).ok()?..));
-        from.ok_or_else(|| ParquetError::EOF(format!("no bytes at {start}")))
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let from = self.get_read(start)?;
-        let part = from.get(..length).ok_or_else(|| ParquetError::EOF(format!("no bytes at {start}")))?;
-        Ok(self.bytes.slice_ref(part))
-    }
 }

@@ -9,7 +9,7 @@ use alluvium_core::{
 };
 use arrow::array::{Array, RecordBatch};
 use arrow::compute::{SortColumn, interleave, lexsort_to_indices};
-use bytes::Bytes;
+use object_store::PutPayload;
 use object_store::path::Path;
 use rayon::prelude::*;
 use tokio::runtime::Handle;
@@ -26,6 +26,9 @@ use crate::store::PutNew;
 
 /// From this size on a partition's columns are encoded in parallel.
 const LARGE_PARTITION_BYTES: usize = 1 << 20;
+
+/// Files that are written to a local disk at the same time, at most.
+const FILES_TO_DISK_AT_ONCE: usize = 4;
 
 /// Whose files are staged, and when.
 #[derive(Debug, Clone)]
@@ -110,12 +113,15 @@ impl Stager {
         };
         let indexed: Vec<String> = settings.index.iter().flat_map(|index| &index.fields).filter(holds_ids).cloned().collect();
         settings.index = settings.index.filter(|_| !indexed.is_empty());
+        // A disk is not quicker for more files at a time, and each waits in memory.
+        let most = if log.store().is_local_disk() { FILES_TO_DISK_AT_ONCE } else { usize::MAX };
+        let in_flight = settings.files_in_flight.min(most);
         Self {
             log: log.clone(),
             encoder: Encoder::new(spec, indexed.clone()),
             index: IndexBuilder::new(indexed),
             spec: spec.clone(),
-            permits: Arc::new(Semaphore::new(settings.files_in_flight.max(1))),
+            permits: Arc::new(Semaphore::new(in_flight.max(1))),
             settings,
             writer: log.store().machine().fresh_id().simple().to_string(),
             next_file: Arc::default(),
@@ -212,7 +218,7 @@ impl Stager {
     /// # Errors
     /// As [`Stager::stage_arranged`]; that it could not be put shows in [`Stager::finish`].
     pub async fn adopt(&self, values: &[(String, Option<String>)], file: SplicedFile, ids: Option<FileIds>) -> Result<String> {
-        let SplicedFile { bytes, rows, stats } = file;
+        let SplicedFile { payload, rows, stats } = file;
         let permit = self.permits.clone().acquire_owned().await;
         let permit = permit.map_err(|e| Error::new(Kind::Internal, "waiting to put a file").source(e))?;
         let (seq, name) = self.next_name();
@@ -222,12 +228,12 @@ impl Stager {
         let added = AddedFile {
             path: name.clone(),
             partition_values: values.to_vec(),
-            size: bytes.len() as u64,
+            size: payload.content_length() as u64,
             rows,
             modified_ms: self.settings.now_ms,
             stats,
         };
-        self.put_named(added, bytes, permit);
+        self.put_named(added, payload, permit);
         Ok(name)
     }
 
@@ -254,15 +260,15 @@ impl Stager {
             .runtime
             .block_on(self.permits.clone().acquire_owned())
             .map_err(|e| Error::new(Kind::Internal, "waiting to put a file").source(e))?;
-        self.put_named(added, file.bytes, permit);
+        self.put_named(added, file.bytes.into(), permit);
         Ok(())
     }
 
-    fn put_named(&self, added: AddedFile, bytes: Bytes, permit: OwnedSemaphorePermit) {
+    fn put_named(&self, added: AddedFile, payload: PutPayload, permit: OwnedSemaphorePermit) {
         let (store, path) = (self.log.store().clone(), self.log.data_path(&added.path));
         let put = self.runtime.spawn(async move {
             let _permit = permit;
-            match store.stage_own(&path, bytes).await? {
+            match store.stage_own(&path, payload).await? {
                 PutNew::Created => Ok(added),
                 PutNew::Exists => {
                     Err(Error::new(Kind::Internal, format!("staging {path}: a file of that name is there already")))

@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use object_store::path::Path;
@@ -26,7 +25,7 @@ const PARTS_IN_FLIGHT: usize = 4;
 #[derive(Debug, Clone)]
 pub(super) enum Body {
     /// Bytes in memory.
-    Bytes(Bytes),
+    Payload(PutPayload),
     /// The first so many bytes of a file.
     File(Arc<File>, u64),
 }
@@ -34,23 +33,35 @@ pub(super) enum Body {
 impl Body {
     fn len(&self) -> u64 {
         match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Payload(payload) => payload.content_length() as u64,
             Self::File(_, length) => *length,
         }
     }
 
-    async fn part(&self, range: Range<u64>) -> object_store::Result<Bytes> {
+    async fn part(&self, range: Range<u64>) -> object_store::Result<PutPayload> {
         let failed = |source| object_store::Error::Generic { store: "temporary file", source };
         match self {
-            Self::Bytes(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
+            Self::Payload(payload) => Ok(part_of(payload, range.start as usize..range.end as usize)),
             Self::File(file, _) => {
                 let (file, mut bytes) = (file.clone(), vec![0; (range.end - range.start) as usize]);
-                let read = move || file.read_exact_at(&mut bytes, range.start).map(|()| Bytes::from(bytes));
-                let read: io::Result<Bytes> = tokio::task::spawn_blocking(read).await.map_err(|e| failed(e.into()))?;
+                let read = move || file.read_exact_at(&mut bytes, range.start).map(|()| PutPayload::from(bytes));
+                let read: io::Result<PutPayload> = tokio::task::spawn_blocking(read).await.map_err(|e| failed(e.into()))?;
                 read.map_err(|e| failed(e.into()))
             }
         }
     }
+}
+
+/// The bytes of `range`, which are not copied.
+fn part_of(payload: &PutPayload, range: Range<usize>) -> PutPayload {
+    let mut before = 0;
+    let within = payload.iter().filter_map(|bytes| {
+        let of_bytes = before..before + bytes.len();
+        before = of_bytes.end;
+        let (from, to) = (range.start.max(of_bytes.start), range.end.min(of_bytes.end));
+        (from < to).then(|| bytes.slice(from - of_bytes.start..to - of_bytes.start))
+    });
+    within.collect()
 }
 
 /// Uploads `body` to `path`, a name of this writer's own. `slots` bounds what is on its way to the store in all.
@@ -85,8 +96,7 @@ async fn put_parts(upload: &mut dyn MultipartUpload, body: &Body, slots: &Arc<Se
         {
             part?;
         }
-        let bytes = body.part(from..body.len().min(from + PART_BYTES)).await?;
-        let part = upload.put_part(PutPayload::from(bytes));
+        let part = upload.put_part(body.part(from..body.len().min(from + PART_BYTES)).await?);
         in_flight.push(with_slot(part, slots.clone()));
     }
     while let Some(part) = in_flight.next().await {
@@ -104,5 +114,23 @@ async fn with_slot(part: UploadPart, slots: Arc<Semaphore>) -> object_store::Res
 async fn abandon(upload: &mut dyn MultipartUpload, path: &Path) {
     if let Err(error) = upload.abort().await {
         tracing::debug!(%path, %error, "could not give up an upload");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn a_part_is_cut_out_of_whatever_pieces_there_are() {
+        let payload: PutPayload = [&b"ab"[..], b"", b"cde", b"f"].into_iter().map(Bytes::from_static).collect();
+        for from in 0..=6 {
+            for to in from..=6 {
+                let part: Vec<u8> = part_of(&payload, from..to).iter().flatten().copied().collect();
+                assert_eq!(part, b"abcdef"[from..to]);
+            }
+        }
     }
 }

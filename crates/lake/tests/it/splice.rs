@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use alluvium_core::{AddedFile, Column, DataType, Durability, TableSpec};
 use alluvium_lake::{
-    ColumnEdit, Commit, DeltaLog, Edits, LedgerRule, Published, SpliceFile, SpliceSettings, Spliced, Store, arrow_schema,
+    ColumnEdit, Commit, DeltaLog, Edits, LedgerRule, Published, SpliceFile, SpliceSettings, Spliced, SplicedFile, Store,
+    arrow_schema,
 };
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::compute::{cast, concat_batches, interleave};
@@ -16,6 +17,11 @@ use object_store::path::Path;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::common::{LIFE, key};
+
+/// All bytes of a file.
+fn bytes_of(file: &SplicedFile) -> Bytes {
+    file.payload.clone().into()
+}
 
 /// The table whose files `splice_files.py` and `splice_spark.py` make.
 fn spec() -> TableSpec {
@@ -106,7 +112,7 @@ async fn splice_all(dir: &FsPath, spec: &TableSpec) -> (usize, Vec<String>) {
         let edits = scripted(file.rows(), entry.name.contains("less"));
         let spliced = file.splice(&edits, &settings, None).await.unwrap();
         let [made] = spliced.files.as_slice() else { panic!("{} became {} files", entry.name, spliced.files.len()) };
-        std::fs::write(out.join(&entry.name), &made.bytes).unwrap();
+        std::fs::write(out.join(&entry.name), &bytes_of(&made)).unwrap();
         if spliced.fell_back {
             fell_back.push(entry.name.clone());
         }
@@ -232,7 +238,8 @@ async fn splice_table(directory: &FsPath) -> Option<(usize, usize, usize)> {
         let source =
             store.get(&Path::from(name).parts().chain(Path::parse(&entry.name).unwrap().parts()).collect()).await.unwrap()?;
         let before = read(&[&source], &standing.schema);
-        let after = read(&spliced.files.iter().map(|f| &f.bytes).collect::<Vec<_>>(), &standing.schema);
+        let made: Vec<Bytes> = spliced.files.iter().map(bytes_of).collect();
+        let after = read(&made.iter().collect::<Vec<_>>(), &standing.schema);
         let gone = |row: &u64| edits.deleted.contains(row) || file.deleted_rows().contains(row);
         let kept: Vec<u64> = (0..file.rows()).filter(|row| !gone(row)).collect();
         if let (Some(before), Some(after)) = (before, after) {

@@ -10,7 +10,7 @@ use parquet::file::properties::{WriterProperties, WriterVersion};
 use proptest::prelude::*;
 
 use super::super::{ColumnEdit, Edits};
-use super::support::{Dice, footer, open, parquet, rows, settings, spec, values};
+use super::support::{Dice, bytes_of, footer, open, parquet, rows, settings, spec, values};
 use crate::schema::arrow_schema;
 
 /// Far more than any of these files takes, and far less than one that never ends.
@@ -61,7 +61,7 @@ fn exercise(bytes: &Bytes) -> Result<(), Kind> {
                 // What was made can be opened again.
                 Ok(spliced) => {
                     for made in spliced.files {
-                        open(&made.bytes).await.unwrap();
+                        open(&bytes_of(&made)).await.unwrap();
                     }
                 }
                 Err(e) => note(e.kind()),

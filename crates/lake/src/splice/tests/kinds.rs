@@ -21,7 +21,7 @@ use parquet::schema::parser::parse_message_type;
 use serde_json::{Value, json};
 
 use super::super::{ColumnEdit, Edits, SpliceSettings, Spliced, Wanted};
-use super::support::{chunks, footer, open, open_as, parquet, settings};
+use super::support::{bytes_of, chunks, footer, open, open_as, parquet, settings};
 use crate::log::DeletedRows;
 use crate::schema::arrow_schema;
 
@@ -58,12 +58,12 @@ async fn spliced(file: &Bytes, edits: &Edits, spec: &TableSpec) -> Spliced {
 /// A column of what a file became, as Parquet's reader gives it.
 fn column(spliced: &Spliced, name: &str) -> ArrayRef {
     let [file] = spliced.files.as_slice() else { panic!("{} files", spliced.files.len()) };
-    let mut reader = ParquetRecordBatchReaderBuilder::try_new(file.bytes.clone()).unwrap().build().unwrap();
+    let mut reader = ParquetRecordBatchReaderBuilder::try_new(bytes_of(&file)).unwrap().build().unwrap();
     reader.next().unwrap().unwrap().column_by_name(name).unwrap().clone()
 }
 
 fn physical(spliced: &Spliced, name: &str) -> Type {
-    let metadata = footer(&spliced.files[0].bytes);
+    let metadata = footer(&bytes_of(&spliced.files[0]));
     let columns = metadata.file_metadata().schema_descr().columns();
     columns.iter().find(|c| c.name() == name).unwrap().physical_type()
 }
@@ -123,7 +123,7 @@ async fn timestamps_of_96_bits_come_through_byte_for_byte_and_those_far_from_now
     let ids = edit("id", &[1], text(&[Some("other")]));
     let copied = spliced(&file, &ids, &spec).await;
     assert!(!copied.fell_back);
-    assert_eq!(chunks(&copied.files[0].bytes)[0]["at"], chunks(&file)[0]["at"]);
+    assert_eq!(chunks(&bytes_of(&copied.files[0]))[0]["at"], chunks(&file)[0]["at"]);
     assert_eq!(column(&copied, "id").as_string::<i32>().iter().collect::<Vec<_>>(), [Some("id0"), Some("other"), Some("id2")]);
     // By hand: days from 1970 times microseconds of a day, and half a day.
     let noon = |day: i64| (day - 2_440_588) * 86_400_000_000 + 43_200_000_000;
@@ -170,17 +170,17 @@ async fn a_column_the_file_lacks_is_added_null_elsewhere_and_what_the_writer_sai
     let original = edit("_original", &[3], text(&[Some("{}")]));
     let added = spliced(&file, &original, &spec).await;
     assert!(!added.fell_back);
-    let metadata = footer(&added.files[0].bytes);
+    let metadata = footer(&bytes_of(&added.files[0]));
     assert_eq!(metadata.file_metadata().created_by(), Some("another writer 1.0"));
     let said: HashMap<&str, Option<&str>> =
         metadata.file_metadata().key_value_metadata().unwrap().iter().map(|kv| (kv.key.as_str(), kv.value.as_deref())).collect();
     assert_eq!(said["note"], Some("kept"));
     // Arrow's schema has the new column, and still says that the other was a dictionary.
-    let read = ParquetRecordBatchReaderBuilder::try_new(added.files[0].bytes.clone()).unwrap();
+    let read = ParquetRecordBatchReaderBuilder::try_new(bytes_of(&added.files[0])).unwrap();
     let types: Vec<String> = read.schema().fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect();
     assert_eq!(types, ["id Dictionary(Int32, Utf8)", "_original Utf8"]);
     assert_eq!(column(&added, "_original").as_string::<i32>().iter().collect::<Vec<_>>(), [None, None, None, Some("{}")]);
-    assert_eq!(chunks(&added.files[0].bytes)[0]["id"], chunks(&file)[0]["id"]);
+    assert_eq!(chunks(&bytes_of(&added.files[0]))[0]["id"], chunks(&file)[0]["id"]);
     assert_eq!(added.bytes_copied, chunks(&file).iter().map(|g| g["id"].len() as u64).sum::<u64>());
 }
 
@@ -266,7 +266,7 @@ async fn what_the_log_knows_of_a_file_stands_in_for_its_columns_and_its_marked_r
     let ids: Vec<&str> = ids.as_string::<i32>().iter().flatten().collect();
     assert_eq!((&ids[..5], ids.contains(&"never")), (&["id0", "id1", "id2", "new", "id2"][..], false));
     // The partition column stays where it was: in the log.
-    assert_eq!(footer(&made.files[0].bytes).file_metadata().schema_descr().num_columns(), 1);
+    assert_eq!(footer(&bytes_of(&made.files[0])).file_metadata().schema_descr().num_columns(), 1);
 }
 
 #[tokio::test]
@@ -284,7 +284,7 @@ async fn a_file_that_passes_its_target_becomes_several_in_order() {
     for made in &made.files {
         let stats: Value = serde_json::from_str(&made.stats).unwrap();
         assert_eq!(stats["minValues"]["n"], all.len() as i64);
-        let reader = ParquetRecordBatchReaderBuilder::try_new(made.bytes.clone()).unwrap().build().unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes_of(&made)).unwrap().build().unwrap();
         for batch in reader {
             all.extend_from_slice(batch.unwrap().column(0).as_primitive::<Int64Type>().values());
         }

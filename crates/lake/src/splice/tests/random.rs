@@ -10,7 +10,9 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::super::{ColumnEdit, Edits, SpliceFile, Spliced};
-use super::support::{Dice, chunks, footer, naive, open, open_as, parquet, read, read_all, rows, settings, spec, values};
+use super::support::{
+    Dice, bytes_of, chunks, footer, naive, open, open_as, parquet, read, read_all, rows, settings, spec, values,
+};
 use crate::schema::arrow_schema;
 
 /// How a random file is written.
@@ -134,7 +136,7 @@ fn assert_rewritten(source: &bytes::Bytes, spliced: &Spliced, edits: &Edits, sch
 /// Asserts that chunks without a change are the same bytes, and that what was copied and encoded is told as it was.
 fn assert_copied(source: &bytes::Bytes, spliced: &Spliced, edits: &Edits) {
     let old = chunks(source);
-    let new: Vec<_> = spliced.files.iter().flat_map(|f| chunks(&f.bytes)).collect();
+    let new: Vec<_> = spliced.files.iter().flat_map(|f| chunks(&bytes_of(f))).collect();
     let (mut first, mut at, mut copied, mut all) = (0_u64, 0, 0_u64, 0_u64);
     for (group, metadata) in old.iter().zip(footer(source).row_groups()) {
         let of_group = first..first + metadata.num_rows() as u64;
@@ -183,13 +185,13 @@ fn check(make: &Make) {
         assert_copied(&source, &spliced, &edits);
         // The new files are files like any other: nothing changes in them when nothing is to change.
         for made in &spliced.files {
-            let file = open(&made.bytes).await.unwrap();
+            let file = open(&bytes_of(&made)).await.unwrap();
             let again = file.splice(&Edits::default(), &settings(&spec), Some(&made.stats)).await.unwrap();
             assert_eq!((again.bytes_encoded, again.fell_back), (0, false));
-            assert_eq!(chunks(&again.files[0].bytes), chunks(&made.bytes));
+            assert_eq!(chunks(&bytes_of(&again.files[0])), chunks(&bytes_of(&made)));
             // Their indexes of pages, if they have any, lead to the right rows.
-            assert_read_at(&open_as(&made.bytes, 8, |_| {}).await.unwrap(), &made.bytes, &mut dice).await;
-            assert_eq!(footer_with_index(&made.bytes), footer_with_index(&source));
+            assert_read_at(&open_as(&bytes_of(&made), 8, |_| {}).await.unwrap(), &bytes_of(&made), &mut dice).await;
+            assert_eq!(footer_with_index(&bytes_of(&made)), footer_with_index(&source));
         }
         // Rows are found by their values, and read where they are.
         for column in ["id", "number", "small", "flag", "day", "at", "price"] {

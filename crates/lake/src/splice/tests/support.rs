@@ -22,10 +22,15 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::reader::ChunkReader;
 
 use super::super::file::chunk_range;
-use super::super::{Edits, SpliceFile, SpliceSettings, Spliced};
+use super::super::{Edits, SpliceFile, SpliceSettings, Spliced, SplicedFile};
 use crate::log::{ChangedFile, DeltaLog};
 use crate::schema::arrow_schema;
 use crate::store::Store;
+
+/// All bytes of a file.
+pub(super) fn bytes_of(file: &SplicedFile) -> Bytes {
+    file.payload.clone().into()
+}
 
 /// Numbers that look random, the same from the same seed.
 pub(super) struct Dice(u64);
@@ -232,7 +237,7 @@ pub(super) fn naive(rows: &RecordBatch, edits: &Edits) -> RecordBatch {
 
 /// All rows of what a file became.
 pub(super) fn read_all(spliced: &Spliced, schema: &SchemaRef) -> RecordBatch {
-    let batches: Vec<RecordBatch> = spliced.files.iter().map(|f| read(&f.bytes, schema)).collect();
+    let batches: Vec<RecordBatch> = spliced.files.iter().map(|f| read(&bytes_of(f), schema)).collect();
     for (file, batch) in spliced.files.iter().zip(&batches) {
         assert_eq!(file.rows, batch.num_rows() as u64);
     }
