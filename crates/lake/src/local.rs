@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
@@ -99,7 +99,13 @@ impl ObjectStore for LocalDisk {
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.inner.get_ranges(location, ranges).await
+        let (path, wanted) = (self.file_path(location)?, ranges.to_vec());
+        let read = tokio::task::spawn_blocking(move || read_ranges(&path, &wanted)).await.map_err(generic)?;
+        match read {
+            Ok(read) => Ok(read),
+            // It knows what to say of what went wrong.
+            Err(_) => self.inner.get_ranges(location, ranges).await,
+        }
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
@@ -121,6 +127,19 @@ impl ObjectStore for LocalDisk {
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.inner.copy_opts(from, to, options).await
     }
+}
+
+/// The bytes of each range, read into memory that was not written to before.
+fn read_ranges(path: &FsPath, ranges: &[Range<u64>]) -> io::Result<Vec<Bytes>> {
+    let mut file = File::open(path)?;
+    let read = |range: &Range<u64>| {
+        let length = range.end.saturating_sub(range.start);
+        let mut bytes = Vec::with_capacity(usize::try_from(length).map_err(io::Error::other)?);
+        file.seek(SeekFrom::Start(range.start))?;
+        let whole = (&mut file).take(length).read_to_end(&mut bytes)? as u64 == length;
+        if whole { Ok(Bytes::from(bytes)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    };
+    ranges.iter().map(read).collect()
 }
 
 /// Writes a staging file, then gives it its name in one step: by a hard link where the name must be new, else by renaming.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use alluvium_core::{Dataset, Ending, Error, Fate, Kind, Result, TableSpec};
 use alluvium_lake::{
-    ChangedFile, ColumnEdit, DeltaLog, Edits, FileIds, IndexReader, MayHold, Question, SortedHashes, SortedKey, SpliceFile,
-    SpliceSettings, Spliced, arrow_schema,
+    ChangedFile, ColumnEdit, DeltaLog, Edits, FieldHasher, FileIds, IdSet, IndexReader, MayHold, Question, SortedHashes,
+    SortedKey, SpliceFile, SpliceSettings, Spliced, Wanted, arrow_schema,
 };
 use arrow::array::{Array, AsArray, RecordBatch, UInt64Array};
 use arrow::datatypes::{Date32Type, Schema, SchemaRef};
@@ -16,8 +16,32 @@ use super::wanted::WantedNodes;
 use crate::ledger::{DatasetLedger, node_key};
 use crate::resolve::{Hits, ORIGINAL, RowEdits, SourceRows, deciding_columns, edited, nodes_of_row, plan_edits};
 
-/// A file that may hold what is looked for, its statistics, and whether another program wrote it since the last move.
-pub(super) type Candidate = (ChangedFile, Option<String>, bool);
+/// A file that may hold what is looked for.
+pub(super) struct Candidate {
+    pub(super) file: ChangedFile,
+    /// Its statistics in the log.
+    pub(super) stats: Option<String>,
+    /// Whether another program wrote it since the last move.
+    pub(super) foreign: bool,
+    /// What the indexes tell of each field in which something is looked for; nothing, if they were not asked.
+    pub(super) told: Vec<MayHold>,
+}
+
+/// Ids of a field that a file is known to hold.
+struct Held<'a> {
+    hasher: &'a FieldHasher,
+    ids: IdSet,
+}
+
+impl Wanted for Held<'_> {
+    fn has(&self, id: &str) -> bool {
+        self.ids.contains(&self.hasher.hash(id))
+    }
+
+    fn are_there(&self) -> bool {
+        true
+    }
+}
 
 /// What all files of a table are looked at with.
 pub(super) struct Looking {
@@ -88,12 +112,12 @@ impl Looking {
     }
 
     /// Of the files, those that may hold what is looked for, as far as the indexes tell.
-    pub(super) async fn indexed(&self, files: Vec<Candidate>) -> Result<Vec<Candidate>> {
+    pub(super) async fn indexed(&self, mut files: Vec<Candidate>) -> Result<Vec<Candidate>> {
         if self.redeclared || self.wanted.is_empty() {
             return Ok(files);
         }
         let mut asked: BTreeMap<Option<&str>, Vec<(&str, SortedHashes)>> = BTreeMap::new();
-        for (file, ..) in &files {
+        for Candidate { file, .. } in &files {
             let org = self.org_of(file);
             asked.entry(org).or_insert_with(|| {
                 let of = self.wanted.of_file(org).into_iter();
@@ -103,14 +127,18 @@ impl Looking {
         let asked: BTreeMap<Option<&str>, Vec<Question<'_>>> =
             asked.iter().map(|(org, asked)| (*org, asked.iter().map(|(field, hashes)| (*field, hashes)).collect())).collect();
         let live: Vec<(&str, &[Question<'_>])> =
-            files.iter().map(|(file, ..)| (file.name.as_str(), asked[&self.org_of(file)].as_slice())).collect();
+            files.iter().map(|c| (c.file.name.as_str(), asked[&self.org_of(&c.file)].as_slice())).collect();
         let told = self.index.files_that_may_hold_any(&live).await?;
-        let whole = |file: &ChangedFile| self.wanted.of_file(self.org_of(file)).is_some_and(|of| of.all);
-        let keep = |(file, _, foreign): &Candidate, told: &[MayHold]| {
-            *foreign || whole(file) || told.iter().any(|answer| *answer != MayHold::No)
+        for (candidate, told) in files.iter_mut().zip(told).filter(|(candidate, _)| !candidate.foreign) {
+            candidate.told = told;
+        }
+        let may_hold = |Candidate { file, foreign, told, .. }: &Candidate| {
+            *foreign
+                || self.wanted.of_file(self.org_of(file)).is_some_and(|of| of.all)
+                || told.iter().any(|answer| *answer != MayHold::No)
         };
-        let kept: Vec<bool> = files.iter().zip(&told).map(|(file, told)| keep(file, told)).collect();
-        Ok(files.into_iter().zip(kept).filter_map(|(file, keep)| keep.then_some(file)).collect())
+        files.retain(may_hold);
+        Ok(files)
     }
 
     fn wanted_in(&self, foreign: bool) -> &WantedNodes {
@@ -118,9 +146,10 @@ impl Looking {
     }
 
     /// Opens a file, finds its rows, and rewrites it if one of them becomes something else.
-    pub(super) async fn look(&self, file: ChangedFile, stats: Option<String>, foreign: bool) -> Result<Looked> {
+    pub(super) async fn look(&self, candidate: Candidate) -> Result<Looked> {
+        let Candidate { file, stats, foreign, told } = candidate;
         let opened = SpliceFile::open(&self.log, &file).await?;
-        let positions = self.positions(&opened, &file, self.wanted_in(foreign)).await?;
+        let positions = self.positions(&opened, &file, self.wanted_in(foreign), &told).await?;
         let mut looked = Looked { file, rewrite: None, hits: Hits::new() };
         if positions.is_empty() {
             return Ok(looked);
@@ -142,7 +171,13 @@ impl Looking {
     }
 
     /// The positions of rows that hang, or hung, on what is looked for.
-    async fn positions(&self, opened: &SpliceFile, file: &ChangedFile, wanted: &WantedNodes) -> Result<Vec<u64>> {
+    async fn positions(
+        &self,
+        opened: &SpliceFile,
+        file: &ChangedFile,
+        wanted: &WantedNodes,
+        told: &[MayHold],
+    ) -> Result<Vec<u64>> {
         let of = wanted.of_file(self.org_of(file));
         if of.is_none() && !self.redeclared {
             return Ok(Vec::new());
@@ -156,8 +191,18 @@ impl Looking {
             if of.all {
                 positions.extend(self.matching(opened, &self.dataset.org, &|org: &str| wanted.has_whole_org(org)).await?);
             }
-            for (field, hasher, ids) in wanted.asked(of) {
-                positions.extend(self.matching(opened, field, &|id: &str| ids.contains(&hasher.hash(id))).await?);
+            for (at, (field, hasher, ids)) in wanted.asked(of).enumerate() {
+                let found = match told.get(at) {
+                    Some(MayHold::No) => continue,
+                    Some(MayHold::Maybe(held)) => {
+                        let held = Held { hasher, ids: held.iter().copied().collect() };
+                        self.matching(opened, field, &held).await?
+                    }
+                    Some(MayHold::Unknown) | None => {
+                        self.matching(opened, field, &|id: &str| ids.contains(&hasher.hash(id))).await?
+                    }
+                };
+                positions.extend(found);
             }
             positions.sort_unstable();
             positions.dedup();
@@ -174,11 +219,11 @@ impl Looking {
     }
 
     /// As [`SpliceFile::matching`]; a column by which the table is partitioned may be in the log alone.
-    async fn matching(&self, opened: &SpliceFile, column: &str, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Vec<u64>> {
+    async fn matching(&self, opened: &SpliceFile, column: &str, wanted: &dyn Wanted) -> Result<Vec<u64>> {
         if opened.has_column(column) {
-            return opened.matching(column, &|value: &str| wanted(value)).await;
+            return opened.matching(column, wanted).await;
         }
-        if !opened.file().partition_value(column).is_some_and(wanted) {
+        if !opened.file().partition_value(column).is_some_and(|value| wanted.has(value)) {
             return Ok(Vec::new());
         }
         let gone: HashSet<u64> = opened.deleted_rows().iter().copied().collect();

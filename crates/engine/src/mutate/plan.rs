@@ -108,13 +108,13 @@ impl Mutating<'_> {
             wanted_of_foreign,
             redeclared,
         });
-        let candidates: Vec<_> = standing
+        let candidates: Vec<Candidate> = standing
             .into_iter()
             .map(|(file, stats)| {
-                let is_new_foreign = new_foreign.contains(file.name.as_str());
-                (file, stats, is_new_foreign)
+                let foreign = new_foreign.contains(file.name.as_str());
+                Candidate { file, stats, foreign, told: Vec::new() }
             })
-            .filter(|(file, _, foreign)| looking.may_hold(file, *foreign))
+            .filter(|candidate| looking.may_hold(&candidate.file, candidate.foreign))
             .collect();
         let candidates = looking.indexed(candidates).await?;
         let mut work = RewriteWork { files_opened: candidates.len() as u64, ..RewriteWork::default() };
@@ -174,10 +174,10 @@ impl Mutating<'_> {
         let mut rewrites = Rewrites::default();
         let mut counts: BTreeMap<(String, i32), (u64, u64)> = BTreeMap::new();
         let mut counting = Counting::new(looking.clone());
-        let looks = candidates.into_iter().map(|(file, stats, foreign)| {
+        let looks = candidates.into_iter().map(|candidate| {
             let looking = looking.clone();
             async move {
-                let looked = tokio::spawn(async move { looking.look(file, stats, foreign).await });
+                let looked = tokio::spawn(async move { looking.look(candidate).await });
                 looked.await.map_err(|e| Error::new(Kind::Internal, "looking at a data file").source(e))?
             }
         });

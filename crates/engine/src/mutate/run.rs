@@ -34,6 +34,8 @@ pub(super) struct Mutating<'a> {
 enum Round {
     /// A batch was finished.
     Batch,
+    /// A batch was finished, and nothing was taken in that it did not apply.
+    Last,
     /// Look again.
     Again,
     /// There is nothing to do.
@@ -167,7 +169,7 @@ impl Mutating<'_> {
         while !self.engine.stop.asked() {
             match self.round(summary, tries).await? {
                 Round::Batch => lost = 0,
-                Round::Idle => break,
+                Round::Last | Round::Idle => break,
                 Round::Again => {
                     lost += 1;
                     if lost >= LOSSES_BEFORE_FLOOR && floor.is_none() {
@@ -279,7 +281,8 @@ impl Mutating<'_> {
                 summary.batches += 1;
                 summary.outcome += mark.outcome;
                 *tries = false;
-                Ok(Round::Batch)
+                let is_last = self.engine.requests_taken(&self.incarnation).await?.0 == to.0;
+                Ok(if is_last { Round::Last } else { Round::Batch })
             }
             Finished::Amend(_) => Ok(Round::Again),
         }

@@ -13,6 +13,8 @@ use object_store::PutPayload;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
+const ZEROS: [u8; 4096] = [0; 4096];
+
 /// The chunks that are announced and did not come yet, by the places where they begin; shared with the writer's user.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Announced(Arc<Mutex<VecDeque<(u64, Bytes)>>>);
@@ -70,7 +72,7 @@ impl Write for Gather {
             let Some((at, chunk)) = announced.front() else { break };
             let left = (at + chunk.len() as u64).saturating_sub(self.at);
             let length = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            if length == 0 || rest[..length].iter().any(|byte| *byte != 0) {
+            if length == 0 || rest[..length].chunks(ZEROS.len()).any(|bytes| *bytes != ZEROS[..bytes.len()]) {
                 return Err(io::Error::other("a chunk is not where it was announced"));
             }
             (self.at, rest) = (self.at + length as u64, &rest[length..]);

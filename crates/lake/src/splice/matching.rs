@@ -50,6 +50,11 @@ pub trait Wanted: Sync {
     /// Whether this value is one of them.
     fn has(&self, value: &str) -> bool;
 
+    /// Whether the file is known to hold one of them, so that asking its dictionaries first would be in vain.
+    fn are_there(&self) -> bool {
+        false
+    }
+
     /// Whether one of them may lie from `least` to `greatest`, both included, by the order of bytes. Asked for columns of text
     /// only; `true` is always right.
     fn may_lie_within(&self, least: &str, greatest: &str) -> bool {
@@ -171,7 +176,7 @@ impl SpliceFile {
             .collect();
         // Dictionaries alone, where they settle it: all in one request.
         let chunk = |group: &usize| self.metadata.row_group(*group).column(leaf);
-        let settling = |group: &usize| plain.and_then(|_| dictionary_alone(chunk(group)));
+        let settling = |group: &usize| plain.filter(|_| !wanted.are_there()).and_then(|_| dictionary_alone(chunk(group)));
         let dictionaries = self.source.fetch(&open.iter().filter_map(settling).collect::<Vec<_>>()).await?;
         let mut found = Vec::new();
         for (group, (rows, _)) in self.groups().enumerate().filter(|(i, _)| open.binary_search(i).is_ok()) {
@@ -190,6 +195,7 @@ impl SpliceFile {
                 return Err(damaged(self.file()).hint("a column does not have the pages that the footer says"));
             };
             if let Some(plain) = plain
+                && !wanted.are_there()
                 && of_chunk.all_in_dictionary
                 && of_chunk.dictionary_bytes > 0
                 && dictionary_misses(&fetched, &bytes, chunk(&group), plain, wanted)

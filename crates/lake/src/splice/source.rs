@@ -42,12 +42,9 @@ impl Source {
             Some(size) => size,
             None => store.head(&file.path).await.map_err(unreadable)?.size,
         };
-        let (start, bytes) = if size <= whole_file_bytes {
-            (0, store.get(&file.path).await.map_err(unreadable)?.bytes().await.map_err(unreadable)?)
-        } else {
-            let start = size.saturating_sub(TAIL_BYTES.min(whole_file_bytes));
-            (start, store.get_range(&file.path, start..size).await.map_err(unreadable)?)
-        };
+        let start = if size <= whole_file_bytes { 0 } else { size.saturating_sub(TAIL_BYTES.min(whole_file_bytes)) };
+        let mut read = store.get_ranges(&file.path, std::slice::from_ref(&(start..size))).await.map_err(unreadable)?;
+        let bytes = read.pop().unwrap_or_default();
         let (read, size) = (AtomicU64::new(bytes.len() as u64), start + bytes.len() as u64);
         Ok(Self { store, file: file.clone(), size, held: Fetched { parts: vec![(start, bytes)], size }, read })
     }
