@@ -1,8 +1,9 @@
 """The peer of `bench mutate`: the same conversions by deltalake's MERGE, one commit.
 
-usage: peer_mutate.py TABLE_DIR REQUESTS_FILE
+usage: peer_mutate.py TABLE_DIR REQUESTS_FILE [feed]
 
-The file holds requests as JSON lines: org_id, from and to of lead_id. Prints {"updated": N}.
+The file holds requests as JSON lines: org_id, from and to of lead_id. With `feed` the table first gets a change data feed, which costs it a
+commit of metadata. Prints {"updated": N}.
 """
 
 import json
@@ -14,7 +15,10 @@ from deltalake import DeltaTable
 
 def main():
     requests = pyarrow.json.read_json(sys.argv[2]).select(["org_id", "from", "to"])
-    merge = DeltaTable(sys.argv[1]).merge(
+    table = DeltaTable(sys.argv[1])
+    if sys.argv[3:] == ["feed"]:
+        table.alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    merge = table.merge(
         requests,
         predicate='t.org_id = s.org_id AND t.lead_id = s."from"',
         source_alias="s",

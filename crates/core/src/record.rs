@@ -90,6 +90,9 @@ pub struct TableFiles {
     /// file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub marks: BTreeMap<String, serde_json::Value>,
+    /// Files of the table's change data feed, if it has one: rows before and after.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<AddedFile>,
 }
 
 /// How a batch moves a data table from one position of the ledger to another.

@@ -41,6 +41,8 @@ pub struct TableSpec {
     pub cluster_by: Vec<String>,
     /// The size at which a file is closed and the next begun, in bytes.
     pub target_file_bytes: u64,
+    /// Whether the table has Delta's change data feed.
+    pub change_data_feed: bool,
     /// What we keep in the table's properties, without the prefix `alluvium.`; a change of any of them is refused.
     pub fixed_properties: BTreeMap<String, String>,
 }
@@ -90,6 +92,7 @@ impl TableSpec {
             without_statistics,
             cluster_by: dataset.layout.cluster_by.clone(),
             target_file_bytes: dataset.layout.target_file_bytes,
+            change_data_feed: dataset.change_data_feed,
             fixed_properties,
         }
     }
@@ -211,6 +214,7 @@ impl TableSpec {
             without_statistics: Vec::new(),
             cluster_by: Vec::new(),
             target_file_bytes: 64 << 20,
+            change_data_feed: false,
             fixed_properties: BTreeMap::from([("kind".to_owned(), kind)]),
         }
     }

@@ -58,6 +58,7 @@ async fn measure(dir: &FsPath) -> Result<(), Box<dyn Error>> {
         adds: &adds,
         removes: &[],
         marks: &NO_MARKS,
+        changes: &[],
         rewrites: None,
         ledger: LedgerRule::None,
         decides: true,

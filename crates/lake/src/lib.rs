@@ -61,5 +61,5 @@ pub use sorted::{
 };
 pub use sources::{fix_source_shards, source_shards};
 pub use splice::{ColumnEdit, Edits, SpliceFile, SpliceSettings, Spliced, SplicedFile, Wanted};
-pub use stage::{Arranged, StageIndex, StageSettings, Stager, Sweep};
+pub use stage::{Arranged, CHANGE_TYPE, StageIndex, StageSettings, Stager, Sweep};
 pub use store::{Found, Location, PutNew, STORE_PROOF_FORMAT, Store, store_error};

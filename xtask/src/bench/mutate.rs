@@ -40,8 +40,15 @@ pub const BENCH: Bench = Bench { name: "mutate", usage: USAGE, rows: 4_000_000, 
 /// A way to apply the requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Contender {
-    Alluvium { durability: &'static str, memory: Option<String> },
+    Alluvium {
+        durability: &'static str,
+        memory: Option<String>,
+    },
+    /// With Delta's change data feed.
+    AlluviumFeed,
     Merge,
+    /// With its change data feed.
+    MergeFeed,
     Copy,
 }
 
@@ -50,8 +57,21 @@ impl Contender {
         match self {
             Self::Alluvium { durability, memory: None } => format!("alluvium, {durability}"),
             Self::Alluvium { durability, memory: Some(memory) } => format!("alluvium, {durability}, {memory}"),
+            Self::AlluviumFeed => "alluvium, process, feed".to_owned(),
             Self::Merge => "deltalake MERGE".to_owned(),
+            Self::MergeFeed => "deltalake MERGE, feed".to_owned(),
             Self::Copy => "cp of the table".to_owned(),
+        }
+    }
+}
+
+impl Contender {
+    /// The project it runs in.
+    fn project(&self, input: &Path) -> String {
+        match self {
+            Self::Alluvium { durability, .. } => project_with_requests(input, durability),
+            _ => project_with_requests(input, "process")
+                .replace("    key: event_id\n", "    key: event_id\n    change_data_feed: true\n"),
         }
     }
 }
@@ -95,10 +115,11 @@ fn compare(options: &Options) -> io::Result<()> {
         Contender::Alluvium { durability: "process", memory: None },
         Contender::Alluvium { durability: "disk", memory: None },
         Contender::Alluvium { durability: "process", memory: Some(options.memory.clone()) },
+        Contender::AlluviumFeed,
     ];
     let python = python();
     match &python {
-        Some(_) => contenders.push(Contender::Merge),
+        Some(_) => contenders.extend([Contender::Merge, Contender::MergeFeed]),
         None => {
             eprintln!("xtask: no Python with deltalake: the peer is left out (set ALLUVIUM_TEST_PYTHON, or run .ci/run once)")
         }
@@ -117,13 +138,13 @@ fn compare(options: &Options) -> io::Result<()> {
                 remove(&copy)?;
                 copy_dir(&base, &copy)?;
                 let (measured, changed) = match &line.contender {
-                    Contender::Alluvium { durability, memory } => {
-                        fs::write(copy.join("alluvium.yaml"), project_with_requests(&input.dir, durability))?;
+                    Contender::Alluvium { .. } | Contender::AlluviumFeed => {
+                        fs::write(copy.join("alluvium.yaml"), line.contender.project(&input.dir))?;
                         fs::create_dir(copy.join("requests"))?;
                         fs::copy(&requests, copy.join("requests/requests.json"))?;
                         let mut command = alluvium(&binary);
                         command.args(["run", "mutate", "--output", "json", "--project"]).arg(&copy);
-                        if let Some(memory) = memory {
+                        if let Contender::Alluvium { memory: Some(memory), .. } = &line.contender {
                             command.args(["--memory", memory]);
                         }
                         let measured = measure::run(command, &line.contender.name())?;
@@ -132,10 +153,13 @@ fn compare(options: &Options) -> io::Result<()> {
                         let changed = measure::json_number(summary, "updated");
                         (measured, changed)
                     }
-                    Contender::Merge => {
+                    Contender::Merge | Contender::MergeFeed => {
                         let Some(python) = &python else { continue };
                         let mut command = Command::new(python);
                         command.arg(steps::root().join("xtask/python/peer_mutate.py")).arg(table_dir(&copy)).arg(&requests);
+                        if line.contender == Contender::MergeFeed {
+                            command.arg("feed");
+                        }
                         let measured = measure::run(command, "peer_mutate.py")?;
                         let changed = measure::json_number(&measured.stdout, "updated");
                         (measured, changed)
@@ -211,13 +235,17 @@ fn conversions(count: usize, share: u64, orgs: u32) -> String {
     text
 }
 
-/// `speed`: how many times as fast as MERGE; `memory`: the share of its peak.
+/// `speed`: how many times as fast as MERGE, which has a feed where the contender has one; `memory`: the share of its peak.
 fn table(lines: &[Line]) -> String {
     let peak = |line: &Line| median(&line.runs.iter().map(|run| run.peak_bytes).collect::<Vec<u64>>()) as f64;
-    let merge = lines.iter().find(|line| line.contender == Contender::Merge);
+    let peer = |line: &Line| match line.contender {
+        Contender::AlluviumFeed | Contender::MergeFeed => Contender::MergeFeed,
+        _ => Contender::Merge,
+    };
     let mut text = format!("{:<28}{:>8}{:>8}{:>10}{:>8}{:>10}{:>10}\n", "", "s", "cpu s", "peak MiB", "files", "speed", "memory");
     for line in lines {
         let cpu = median(&line.runs.iter().map(|run| run.cpu).collect::<Vec<Duration>>()).as_secs_f64();
+        let merge = lines.iter().find(|other| other.contender == peer(line));
         let files = line.rewritten.map_or_else(String::new, |files| files.to_string());
         let speed = merge.map_or_else(String::new, |merge| format!("{:.2}x", merge.seconds() / line.seconds()));
         let memory = merge.map_or_else(String::new, |merge| format!("{:.2}x", peak(line) / peak(merge)));

@@ -189,22 +189,27 @@ struct Copy {
     rows: BTreeMap<(String, u64), String>,
     uncertain: BTreeSet<(String, u64)>,
     killed: u64,
+    /// How long the last run took that was not killed.
+    usual: Duration,
 }
 
 impl Copy {
-    /// Runs the program, which is killed within `within_ms` if that is given. Whether it ended.
-    fn run(&mut self, site: &Site, random: &mut Random, args: &[&str], to: &Path, within_ms: Option<u64>) -> bool {
+    /// Runs the program, which is killed, if `kill` says so, within about the time that it usually takes. Whether it ended.
+    fn run(&mut self, site: &Site, random: &mut Random, args: &[&str], to: &Path, kill: bool) -> bool {
         let mut command = site.command(args);
+        let begun = Instant::now();
         let mut child = command.stdout(fs::File::create(to).unwrap()).stderr(std::process::Stdio::null()).spawn().unwrap();
-        if let Some(within_ms) = within_ms
-            && wait_until(&mut child, Instant::now() + Duration::from_millis(random.below(within_ms))).is_none()
-        {
+        let within_ms = u64::try_from(self.usual.as_millis()).unwrap().max(20);
+        if kill && wait_until(&mut child, begun + Duration::from_millis(random.below(within_ms))).is_none() {
             child.kill().unwrap();
             child.wait().unwrap();
             self.killed += 1;
             return false;
         }
         assert_eq!(child.wait().unwrap().code(), Some(0), "{args:?}");
+        if !kill {
+            self.usual = begun.elapsed();
+        }
         true
     }
 
@@ -238,21 +243,21 @@ fn a_consumer_killed_while_it_comes_and_goes_over_ten_batches_has_a_copy_that_eq
         sent.send(&site, &mut random);
         site.ok(&["run", "ingest"]);
         for _ in 0..3 {
-            let within_ms = (random.below(2) == 0).then_some(150);
+            let kill = random.below(2) == 0;
             if random.below(2) == 0 {
                 // Read, use, acknowledge; killed in the reading or in the acknowledging.
-                if !copy.run(&site, &mut random, &by_hand, &printed, within_ms) {
+                if !copy.run(&site, &mut random, &by_hand, &printed, kill) {
                     continue;
                 }
                 let next = copy.take(&printed).expect("it ended");
-                let within_ms = (random.below(2) == 0).then_some(100);
-                if copy.run(&site, &mut random, &["consumers", "commit", "copy", &next], &printed, within_ms) {
+                let kill = random.below(2) == 0;
+                if copy.run(&site, &mut random, &["consumers", "commit", "copy", &next], &printed, kill) {
                     copy.uncertain.clear();
                 }
             } else {
                 // The file has its name before the consumer moves: it is used also if the program was killed after that.
                 let _ = fs::remove_file(&file);
-                let ended = copy.run(&site, &mut random, &by_itself, &printed, within_ms);
+                let ended = copy.run(&site, &mut random, &by_itself, &printed, kill);
                 let taken = copy.take(&file);
                 assert!(taken.is_some() || !ended, "it ended without a file");
                 if ended {
@@ -262,7 +267,7 @@ fn a_consumer_killed_while_it_comes_and_goes_over_ten_batches_has_a_copy_that_eq
         }
     }
     assert!(copy.killed > 3, "only {} were killed: the moments are badly chosen", copy.killed);
-    assert!(copy.run(&site, &mut random, &by_itself, &printed, None));
+    assert!(copy.run(&site, &mut random, &by_itself, &printed, false));
     assert!(copy.take(&file).is_some());
     let table = site.landed("edit", "org").rows;
     let table: BTreeMap<_, _> =

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod feed;
 mod kafka;
 mod kills;
 #[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -211,8 +211,6 @@ impl Checker<'_> {
         self.later(&join(key, "normalize"), raw.normalize.as_ref(), "normalised entities are");
         self.later(&join(key, "retention"), raw.retention.as_ref(), "retention is");
         self.later(&join(key, "retention_by_org"), raw.retention_by_org.as_ref(), "retention is");
-        let feed = raw.change_data_feed.as_ref().filter(|feed| feed.value);
-        self.later(&join(key, "change_data_feed"), feed, "Delta's change data feed is");
     }
 
     fn requests(&mut self, requests: RawRequests) -> Requests {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use alluvium_core::{Dataset, Ending, Error, Fate, Kind, Result, TableSpec};
 use alluvium_lake::{
-    ChangedFile, ColumnEdit, DeltaLog, Edits, FieldHasher, FileIds, IdSet, IndexReader, MayHold, Question, SortedHashes,
-    SortedKey, SpliceFile, SpliceSettings, Spliced, Wanted, arrow_schema,
+    CHANGE_TYPE, ChangedFile, ColumnEdit, DeltaLog, Edits, FieldHasher, FileIds, IdSet, IndexReader, MayHold, Question,
+    SortedHashes, SortedKey, SpliceFile, SpliceSettings, Spliced, Wanted, arrow_schema,
 };
-use arrow::array::{Array, AsArray, RecordBatch, UInt64Array};
-use arrow::datatypes::{Date32Type, Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, UInt64Array};
+use arrow::datatypes::{DataType, Date32Type, Field, FieldRef, Schema, SchemaRef};
 
 use super::wanted::WantedNodes;
 use crate::ledger::{DatasetLedger, node_key};
@@ -50,6 +50,10 @@ pub(super) struct Looking {
     pub(super) spec: TableSpec,
     /// What of a row tells which requests match it, as far as any request asks.
     pub(super) deciding: SchemaRef,
+    /// The table's columns as its log has them.
+    pub(super) schema: SchemaRef,
+    /// Whether the table has a change data feed.
+    pub(super) feed: bool,
     pub(super) settings: SpliceSettings,
     pub(super) ledger: DatasetLedger,
     pub(super) index: IndexReader,
@@ -73,6 +77,8 @@ pub(super) struct Rewrite {
     pub(super) spliced: Spliced,
     /// Rows that belong into another partition now, whole.
     pub(super) moved: Option<RecordBatch>,
+    /// What the change data feed tells, if the table has one.
+    pub(super) images: Vec<RecordBatch>,
     /// Positions in the old file.
     pub(super) positions: Positions,
     /// Rows changed and gone, by organisation and event date.
@@ -305,24 +311,29 @@ impl Looking {
         let moved = if moved_rows.is_empty() {
             None
         } else {
-            self.check_all_declared(opened)?;
-            let whole = opened.rows_at(&arrow_schema(&self.spec), &places.moved).await?;
+            let whole = opened.rows_at(&self.schema, &places.moved).await?;
             Some(edited(&whole, &edits.only(&moved_rows), &self.dataset)?)
         };
+        let images = if self.feed { self.images(opened, positions, &edits).await? } else { Vec::new() };
         let spliced = opened.splice(&Edits { deleted, columns }, &self.settings, stats).await?;
         let ids = self.ids(opened, &edits).await?;
-        Ok(Rewrite { spliced, moved, positions: places, counts: self.counts(rows, &edits)?, ids })
+        Ok(Rewrite { spliced, moved, images, positions: places, counts: self.counts(rows, &edits)?, ids })
     }
 
-    /// Rows that move are written anew with the declared columns; what they have beside those would be lost.
-    fn check_all_declared(&self, opened: &SpliceFile) -> Result<()> {
-        let declared = |name: &str| self.spec.columns.iter().any(|column| column.name == name);
-        let Some(other) = opened.column_names().find(|name| !declared(name)) else { return Ok(()) };
-        Err(Error::new(
-            Kind::Unsupported,
-            format!("dataset {}: a request moves rows to another partition, and they have a column {other}", self.dataset.name),
-        )
-        .hint("the project does not declare that column, and it would be lost: declare it under fields"))
+    /// The rows that change and go as Delta's change data feed tells them: before and after.
+    async fn images(&self, opened: &SpliceFile, positions: &[u64], edits: &RowEdits) -> Result<Vec<RecordBatch>> {
+        let mut touched: Vec<usize> = edits.changed.iter().chain(&edits.erased).copied().collect();
+        touched.sort_unstable();
+        let at: Vec<u64> = touched.iter().map(|row| positions[*row]).collect();
+        let before = opened.rows_at(&self.schema, &at).await?;
+        let after = edited(&before, &edits.only(&touched), &self.dataset)?;
+        let of_before = touched.iter().map(|row| match edits.erased.binary_search(row) {
+            Ok(_) => "delete",
+            Err(_) => "update_preimage",
+        });
+        let before = with_change_type(&before, StringArray::from_iter_values(of_before))?;
+        let of_after = vec!["update_postimage"; after.num_rows()];
+        Ok(vec![before, with_change_type(&after, StringArray::from(of_after))?])
     }
 
     /// The ids of the old file and those that rows get: those that went with rows are told of too, which costs a look too many.
@@ -383,6 +394,13 @@ pub(super) fn deciding(spec: &TableSpec, dataset: &Dataset, ledger: &DatasetLedg
             || (is_key(name) && ledger.names_records())
     };
     projected(&arrow_schema(spec), deciding_columns(dataset).into_iter().filter(asked))
+}
+
+fn with_change_type(rows: &RecordBatch, types: StringArray) -> Result<RecordBatch> {
+    let mut fields: Vec<FieldRef> = rows.schema().fields().iter().cloned().collect();
+    fields.push(Arc::new(Field::new(CHANGE_TYPE, DataType::Utf8, true)));
+    let columns = rows.columns().iter().cloned().chain([Arc::new(types) as ArrayRef]).collect();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(internal)
 }
 
 fn projected<'n>(schema: &SchemaRef, names: impl IntoIterator<Item = &'n str>) -> SchemaRef {

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchKey, BatchRecord, DatasetName, DatePartitionCount, Error, Kind, LedgerPosition, LedgerShape, Mutation, PlannedOn,
-    RECORD_FORMAT, Range, RecordBody, Recorded, Request, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
+    AddedFile, BatchKey, BatchRecord, DatasetName, DatePartitionCount, Error, Kind, LedgerPosition, LedgerShape, Mutation,
+    PlannedOn, RECORD_FORMAT, Range, RecordBody, Recorded, Request, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
 };
 use alluvium_lake::{
     ChangedFile, DeletedRows, IndexReader, Rewrites, RewrittenFile, SpliceSettings, StageSettings, Stager, Sweep, blocking,
     live_files_digest,
 };
+use arrow::array::RecordBatch;
 use futures::{StreamExt, TryStreamExt, stream};
 use tokio::task::JoinHandle;
 
@@ -40,7 +41,7 @@ impl Mutating<'_> {
         from: LedgerPosition,
         to: LedgerPosition,
         ledger: DatasetLedger,
-        (version, shape): (u64, Option<LedgerShape>),
+        (version, shape, feed): (u64, Option<LedgerShape>, bool),
         tries: bool,
         fixed: bool,
     ) -> Result<Option<(BatchRecord, Vec<Sweep>)>> {
@@ -96,10 +97,13 @@ impl Mutating<'_> {
             files_in_flight: FILES_IN_FLIGHT,
             index: Some(self.engine.index_of(self.dataset)),
         };
+        let schema = log.stored_schema().await?;
         let looking = Arc::new(Looking {
             log: log.clone(),
             dataset: self.dataset.clone(),
-            settings: SpliceSettings::new(&spec, &log.stored_schema().await?),
+            settings: SpliceSettings::new(&spec, &schema),
+            schema: schema.clone(),
+            feed,
             spec: spec.clone(),
             deciding: deciding(&spec, self.dataset, &ledger),
             ledger: ledger.clone(),
@@ -118,13 +122,16 @@ impl Mutating<'_> {
             .collect();
         let candidates = looking.indexed(candidates).await?;
         let mut work = RewriteWork { files_opened: candidates.len() as u64, ..RewriteWork::default() };
-        let stager = Stager::new(&log, &spec, settings.clone());
-        let sweep = stager.sweep();
-        let staged = self.rewrite(&looking, candidates, stager, &mut work).await;
+        let stager = Stager::of_schema(&log, &spec, &schema, settings.clone());
+        let feed = Feed::new(Stager::of_feed(&log, &spec, &schema, settings.clone()), self.engine.memory_bytes / 16);
+        let sweeps = vec![stager.sweep(), feed.stager.sweep()];
+        let staged = self.rewrite(&looking, candidates, stager, feed, &mut work).await;
         let (data, counts, mut matched, rewrites) = match staged {
             Ok(staged) => staged,
             Err(e) => {
-                sweep.run().await;
+                for sweep in sweeps {
+                    sweep.run().await;
+                }
                 return Err(e);
             }
         };
@@ -159,7 +166,7 @@ impl Mutating<'_> {
             attempt: key.attempt,
             body: RecordBody::Intent(Box::new(recorded)),
         };
-        Ok(Some((record, vec![sweep])))
+        Ok(Some((record, sweeps)))
     }
 
     /// Looks at the candidates and stages what stands in their places.
@@ -168,6 +175,7 @@ impl Mutating<'_> {
         looking: &Arc<Looking>,
         candidates: Vec<Candidate>,
         mut stager: Stager,
+        mut feed: Feed,
         work: &mut RewriteWork,
     ) -> Result<(TableFiles, Vec<DatePartitionCount>, Matched, Rewrites)> {
         let (mut removes, mut marks) = (Vec::new(), BTreeMap::new());
@@ -185,7 +193,8 @@ impl Mutating<'_> {
         while let Some(looked) = looks.try_next().await? {
             let Looked { file, rewrite, hits: of_file } = looked;
             counting.add(of_file).await?;
-            let Some(Rewrite { spliced, moved, positions, counts: of_file, ids }) = rewrite else { continue };
+            let Some(Rewrite { spliced, moved, images, positions, counts: of_file, ids }) = rewrite else { continue };
+            feed = feed.with(images).await?;
             let mut ids = ids.filter(|_| spliced.files.len() == 1);
             let values: Vec<(String, Option<String>)> = looking
                 .spec
@@ -229,12 +238,49 @@ impl Mutating<'_> {
         let in_place: HashSet<&String> = rewrites.files.iter().flat_map(|file| &file.new).collect();
         let moved = data.adds.iter().map(|add| &add.path).filter(|path| !in_place.contains(path)).cloned().collect();
         rewrites.moved = moved;
-        (data.removes, data.marks) = (removes, marks);
+        (data.removes, data.marks, data.changes) = (removes, marks, feed.finish().await?);
         let counts = counts
             .into_iter()
             .map(|((org, event_date), (updated, deleted))| DatePartitionCount { org, event_date, inserted: 0, updated, deleted })
             .collect();
         Ok((data, counts, matched, rewrites))
+    }
+}
+
+/// What is staged for the table's change data feed: rows of many files together.
+struct Feed {
+    stager: Stager,
+    images: Vec<RecordBatch>,
+    bytes: u64,
+    /// Staged when there are so many.
+    most_bytes: u64,
+}
+
+impl Feed {
+    fn new(stager: Stager, most_bytes: u64) -> Self {
+        Self { stager, images: Vec::new(), bytes: 0, most_bytes }
+    }
+
+    async fn with(mut self, images: Vec<RecordBatch>) -> Result<Self> {
+        self.bytes += images.iter().map(|rows| rows.get_array_memory_size() as u64).sum::<u64>();
+        self.images.extend(images);
+        if self.bytes >= self.most_bytes { self.staged().await } else { Ok(self) }
+    }
+
+    async fn staged(mut self) -> Result<Self> {
+        (self.bytes, self.images) = match std::mem::take(&mut self.images) {
+            images if images.is_empty() => return Ok(self),
+            images => {
+                let stager = self.stager;
+                self.stager = blocking("encoding changes", move || stager.stage(images).map(|()| stager)).await?;
+                (0, Vec::new())
+            }
+        };
+        Ok(self)
+    }
+
+    async fn finish(self) -> Result<Vec<AddedFile>> {
+        Ok(self.staged().await?.stager.finish().await?.0.adds)
     }
 }
 

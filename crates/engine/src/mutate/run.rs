@@ -262,10 +262,11 @@ impl Mutating<'_> {
             _ => LedgerPosition(taken.0),
         };
         let ledger = DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to).await?;
-        if log.evolve(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await?.is_none() {
+        let Some(evolved) = log.evolve(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await? else {
             return Ok(Round::Again);
-        }
-        let planned = self.plan(key, from, to, ledger, (state.version(), state.shape()), *tries, range.is_some()).await?;
+        };
+        let table = (state.version(), state.shape(), evolved.has_change_data_feed());
+        let planned = self.plan(key, from, to, ledger, table, *tries, range.is_some()).await?;
         let Some((record, sweeps)) = planned else { return Ok(Round::Idle) };
         if self.chain.write(&record).await? == PutNew::Exists {
             // Only a record that stands there tells that ours never will.

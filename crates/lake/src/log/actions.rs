@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use alluvium_core::{AddedFile, Error, Kind, Result, TableSpec};
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::schema::delta_field;
@@ -54,15 +54,42 @@ pub(super) struct Metadata {
 }
 
 /// Delta's `protocol` action.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Protocol {
     pub(super) min_reader_version: i32,
     pub(super) min_writer_version: i32,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) reader_features: Option<Vec<String>>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) writer_features: Option<Vec<String>>,
+}
+
+/// The feature of tables that have a change data feed.
+const FEED: &str = "changeDataFeed";
+/// The features that writer version 2 stands for.
+const OF_VERSION_2: [&str; 2] = ["appendOnly", "invariants"];
+
+impl Protocol {
+    /// What a table of ours asks for, without and with a change data feed.
+    pub(super) fn ours(feed: bool) -> Self {
+        let plain = Self { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
+        if feed { plain.with_feed() } else { plain }
+    }
+
+    /// The same with a change data feed, and nothing that was not there beside it.
+    pub(super) fn with_feed(mut self) -> Self {
+        if self.min_writer_version < 7 {
+            let implied = if self.min_writer_version < 2 { &OF_VERSION_2[..0] } else { &OF_VERSION_2[..] };
+            self.writer_features = Some(implied.iter().map(|feature| (*feature).to_owned()).collect());
+            self.min_writer_version = 7;
+        }
+        let features = self.writer_features.get_or_insert_default();
+        if !features.iter().any(|feature| feature == FEED) {
+            features.push(FEED.to_owned());
+        }
+        self
+    }
 }
 
 /// Reads a commit's lines.
@@ -126,14 +153,9 @@ impl CommitText {
     }
 
     pub(super) fn add(&mut self, file: &AddedFile) {
-        let partition_values: Map<String, Value> = file
-            .partition_values
-            .iter()
-            .map(|(name, value)| (name.clone(), value.clone().map_or(Value::Null, Value::String)))
-            .collect();
         self.push(&json!({ "add": {
             "path": file.path,
-            "partitionValues": partition_values,
+            "partitionValues": partition_values(file),
             "size": file.size,
             "modificationTime": file.modified_ms,
             "dataChange": true,
@@ -151,8 +173,18 @@ impl CommitText {
         self.push(&json!({ "remove": remove }));
     }
 
-    pub(super) fn protocol(&mut self) {
-        self.push(&json!({ "protocol": { "minReaderVersion": 1, "minWriterVersion": 2 } }));
+    /// A file of the change data feed.
+    pub(super) fn cdc(&mut self, file: &AddedFile) {
+        self.push(&json!({ "cdc": {
+            "path": file.path,
+            "partitionValues": partition_values(file),
+            "size": file.size,
+            "dataChange": false,
+        }}));
+    }
+
+    pub(super) fn protocol(&mut self, protocol: &Protocol) {
+        self.push(&json!({ "protocol": protocol }));
     }
 
     pub(super) fn metadata(&mut self, metadata: &Metadata) {
@@ -174,6 +206,11 @@ impl CommitText {
     pub(super) fn into_bytes(self) -> Bytes {
         Bytes::from(self.lines)
     }
+}
+
+fn partition_values(file: &AddedFile) -> Map<String, Value> {
+    let values = file.partition_values.iter();
+    values.map(|(name, value)| (name.clone(), value.clone().map_or(Value::Null, Value::String))).collect()
 }
 
 /// Delta's `schemaString` for these columns.

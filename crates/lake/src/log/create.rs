@@ -7,8 +7,8 @@ use alluvium_core::{
 };
 use serde_json::json;
 
-use super::actions::{CommitText, Metadata, schema_string};
-use super::state::{Evolution, TableState, plan_evolution};
+use super::actions::{CommitText, Metadata, Protocol, schema_string};
+use super::state::{Evolution, FEED, OUR_FEED, TableState, plan_evolution};
 use super::table::DeltaLog;
 use crate::store::PutNew;
 
@@ -84,9 +84,12 @@ impl DeltaLog {
             state.check_protocol(self.root().as_ref())?;
             match plan_evolution(&state, spec, &configuration)? {
                 Evolution::None => return Ok(Some(state)),
-                Evolution::Metadata { schema_string, configuration } => {
+                Evolution::Metadata { schema_string, configuration, protocol } => {
                     let metadata = Metadata { schema_string, configuration, ..state.metadata };
                     let mut text = self.commit_text("SET TBLPROPERTIES", json!({ "properties": "{}" }), now_ms);
+                    if let Some(protocol) = protocol {
+                        text.protocol(&protocol);
+                    }
                     text.metadata(&metadata);
                     let _either_way_look_again =
                         self.store().put_new(&self.entry_path(state.version + 1), text.into_bytes()).await?;
@@ -119,7 +122,7 @@ impl DeltaLog {
         if let Some(shape) = shape {
             text.txn(&shape_app_id(incarnation), shape.0);
         }
-        text.protocol();
+        text.protocol(&Protocol::ours(spec.change_data_feed));
         text.metadata(&Metadata {
             id: self.store().machine().fresh_id().to_string(),
             schema_string: schema_string(spec),
@@ -147,6 +150,10 @@ fn configuration(spec: &TableSpec, incarnation: &Incarnation) -> BTreeMap<String
         .filter(|c| !matches!(c.data_type, DataType::Binary | DataType::Boolean | DataType::Array(_) | DataType::Map(..)))
         .map(|c| format!("`{}`", c.name.replace('`', "``")))
         .collect();
+    if spec.change_data_feed {
+        properties.insert(FEED.to_owned(), "true".to_owned());
+        properties.insert(OUR_FEED.to_owned(), "true".to_owned());
+    }
     if !spec.without_statistics.is_empty() {
         properties.insert("delta.dataSkippingStatsColumns".to_owned(), with_statistics.join(","));
     }

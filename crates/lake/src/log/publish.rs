@@ -39,6 +39,8 @@ pub struct Commit<'a> {
     pub removes: &'a [String],
     /// The deletion vectors, as the log spells them, that those of them have which have one.
     pub marks: &'a BTreeMap<String, Value>,
+    /// Files of the change data feed, for a table that has one.
+    pub changes: &'a [AddedFile],
     /// The name of the file that says which rows the commit changes in the files it replaces.
     pub rewrites: Option<&'a str>,
     /// What the table must be, and become, with respect to the ledger.
@@ -176,7 +178,7 @@ impl DeltaLog {
                 Err(e) => return Err(e),
             };
             let target = state.version + 1;
-            let bytes = commit_bytes(commit, &adds, mixes(commit, &state), self.store().machine().as_ref());
+            let bytes = commit_bytes(commit, &adds, &state, self.store().machine().as_ref());
             #[cfg(feature = "plants")]
             if Plant::TrustCommitError.grows() && self.store().put_trusting(&self.entry_path(target), &bytes).await.is_err() {
                 state.version = self.versions(None).await?.last().copied().unwrap_or(state.version);
@@ -289,6 +291,12 @@ impl DeltaLog {
             LedgerRule::At { position, shape, declared } => {
                 Ok(state.ledger == position && (position.is_beginning() || shape == declared))
             }
+            // Planned before the table had a feed, a move lacks what the feed must tell.
+            LedgerRule::Moves { .. }
+                if state.has_change_data_feed() && commit.changes.is_empty() && !commit.removes.is_empty() =>
+            {
+                Ok(false)
+            }
             LedgerRule::Moves { from, planned_on, .. } => Ok(state.ledger == from
                 && (planned_on.version == state.version
                     || planned_on.live_files == self.live_files_digest(state.version).await?)),
@@ -363,7 +371,7 @@ fn mixes(commit: &Commit<'_>, state: &TableState) -> bool {
         && state.shape != Some(LedgerShape::MIXED)
 }
 
-fn commit_bytes(commit: &Commit<'_>, adds: &[&AddedFile], mixes: bool, machine: &dyn Machine) -> Bytes {
+fn commit_bytes(commit: &Commit<'_>, adds: &[&AddedFile], state: &TableState, machine: &dyn Machine) -> Bytes {
     let blind_append = commit.removes.is_empty();
     let id = machine.fresh_id().to_string();
     // Never a predicate: it would hold ids of people.
@@ -374,7 +382,7 @@ fn commit_bytes(commit: &Commit<'_>, adds: &[&AddedFile], mixes: bool, machine: 
         text.txn(&ledger_app_id(commit.incarnation), to.0.cast_signed());
         text.txn(&shape_app_id(commit.incarnation), shape.0);
     }
-    if mixes {
+    if mixes(commit, state) {
         text.txn(&shape_app_id(commit.incarnation), LedgerShape::MIXED.0);
     }
     for path in commit.removes {
@@ -382,6 +390,11 @@ fn commit_bytes(commit: &Commit<'_>, adds: &[&AddedFile], mixes: bool, machine: 
     }
     for file in adds {
         text.add(file);
+    }
+    if state.has_change_data_feed() {
+        for file in commit.changes {
+            text.cdc(file);
+        }
     }
     text.into_bytes()
 }

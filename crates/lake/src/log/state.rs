@@ -32,6 +32,11 @@ pub struct TableState {
 const MAX_LOOKS: u32 = 4;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The property that says whether a table has a change data feed.
+pub(super) const FEED: &str = "delta.enableChangeDataFeed";
+/// The property that says that we gave it one, and may take it away.
+pub(super) const OUR_FEED: &str = "alluvium.change_data_feed";
+
 /// Writer features under which plain appends and removals by us stay right.
 const WRITER_FEATURES: [&str; 5] = ["appendOnly", "invariants", "changeDataFeed", "deletionVectors", "v2Checkpoint"];
 /// Reader features that do not change what our files mean.
@@ -72,6 +77,12 @@ impl TableState {
     #[must_use]
     pub fn property(&self, name: &str) -> Option<&str> {
         self.metadata.configuration.get(&format!("alluvium.{name}")).map(String::as_str)
+    }
+
+    /// Whether the table has Delta's change data feed: who changes rows writes them into it.
+    #[must_use]
+    pub fn has_change_data_feed(&self) -> bool {
+        self.metadata.configuration.get(FEED).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
     /// Whether appends may be committed to the table at all.
@@ -330,8 +341,8 @@ fn store_failed(error: &(dyn std::error::Error + 'static)) -> bool {
 pub(super) enum Evolution {
     /// It matches.
     None,
-    /// Metadata alone: the new `schemaString` and configuration.
-    Metadata { schema_string: String, configuration: BTreeMap<String, String> },
+    /// Metadata alone: the new `schemaString` and configuration, and the protocol where they ask for more.
+    Metadata { schema_string: String, configuration: BTreeMap<String, String>, protocol: Option<Protocol> },
 }
 
 /// Plans what must change in the log's metadata for `spec`.
@@ -415,12 +426,17 @@ pub(super) fn plan_evolution(
     }
     let mut merged = state.metadata.configuration.clone();
     merged.extend(configuration.clone());
+    if !spec.change_data_feed && merged.remove(OUR_FEED).is_some() {
+        merged.insert(FEED.to_owned(), "false".to_owned());
+    }
     if !changed && merged == state.metadata.configuration {
         return Ok(Evolution::None);
     }
     let fields: Vec<Value> = stored.into_iter().map(|c| c.whole).collect();
     let schema_string = serde_json::json!({ "type": "struct", "fields": fields }).to_string();
-    Ok(Evolution::Metadata { schema_string, configuration: merged })
+    let with_feed = state.protocol.clone().with_feed();
+    let protocol = (spec.change_data_feed && with_feed != state.protocol).then_some(with_feed);
+    Ok(Evolution::Metadata { schema_string, configuration: merged, protocol })
 }
 
 fn new_column(column: &Column, whole: Value) -> StoredColumn {

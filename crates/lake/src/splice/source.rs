@@ -38,13 +38,24 @@ impl Source {
     pub(super) async fn open(log: &DeltaLog, file: &ChangedFile, whole_file_bytes: u64) -> Result<Self> {
         let store = log.store().object_store();
         let unreadable = |e: object_store::Error| unreadable(file, e.into());
+        let size_there = async || store.head(&file.path).await.map(|there| there.size).map_err(unreadable);
+        let end_of = async |size: u64| {
+            let start = if size <= whole_file_bytes { 0 } else { size - TAIL_BYTES.min(whole_file_bytes) };
+            let ranges = if size == 0 { Vec::new() } else { vec![start..size] };
+            store.get_ranges(&file.path, &ranges).await.map(|mut read| (start, read.pop().unwrap_or_default()))
+        };
         let size = match file.size {
             Some(size) => size,
-            None => store.head(&file.path).await.map_err(unreadable)?.size,
+            None => size_there().await?,
         };
-        let start = if size <= whole_file_bytes { 0 } else { size.saturating_sub(TAIL_BYTES.min(whole_file_bytes)) };
-        let mut read = store.get_ranges(&file.path, std::slice::from_ref(&(start..size))).await.map_err(unreadable)?;
-        let bytes = read.pop().unwrap_or_default();
+        let (start, bytes) = match end_of(size).await {
+            Ok(read) => read,
+            // The log may be wrong about the size.
+            Err(e) => match size_there().await? {
+                there if there == size => return Err(unreadable(e)),
+                there => end_of(there).await.map_err(unreadable)?,
+            },
+        };
         let (read, size) = (AtomicU64::new(bytes.len() as u64), start + bytes.len() as u64);
         Ok(Self { store, file: file.clone(), size, held: Fetched { parts: vec![(start, bytes)], size }, read })
     }

@@ -116,6 +116,11 @@ pub(super) struct EncodedFile {
 impl Encoder {
     /// An encoder that gathers the ids of the fields `indexed`, which hold text or integers.
     pub(crate) fn new(spec: &TableSpec, indexed: Vec<String>) -> Self {
+        Self::of_schema(spec, arrow_schema(spec), indexed)
+    }
+
+    /// The same, for rows of another schema than the declared one.
+    pub(super) fn of_schema(spec: &TableSpec, schema: SchemaRef, indexed: Vec<String>) -> Self {
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("alluvium ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -132,7 +137,7 @@ impl Encoder {
             }
         }
         Self {
-            schema: arrow_schema(spec),
+            schema,
             properties: properties.build(),
             target_file_bytes: usize::try_from(spec.target_file_bytes).unwrap_or(usize::MAX),
             indexed,

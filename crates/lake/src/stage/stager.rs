@@ -9,6 +9,7 @@ use alluvium_core::{
 };
 use arrow::array::{Array, RecordBatch};
 use arrow::compute::{SortColumn, interleave, lexsort_to_indices};
+use arrow::datatypes::{DataType as ArrowType, Field, FieldRef, Schema, SchemaRef};
 use object_store::PutPayload;
 use object_store::path::Path;
 use rayon::prelude::*;
@@ -27,6 +28,10 @@ use crate::store::PutNew;
 /// From this size on a partition's columns are encoded in parallel.
 const LARGE_PARTITION_BYTES: usize = 1 << 20;
 
+/// The column of a change data feed that says what became of the row: `insert`, `update_preimage`, `update_postimage` or `delete`.
+pub const CHANGE_TYPE: &str = "_change_type";
+/// Where Delta has the files of a change data feed.
+const FEED_DIRECTORY: &str = "_change_data/";
 /// Files that are written to a local disk at the same time, at most.
 const FILES_TO_DISK_AT_ONCE: usize = 4;
 
@@ -62,6 +67,7 @@ pub struct Sweep {
     log: DeltaLog,
     table: TableName,
     settings: StageSettings,
+    directory: &'static str,
     writer: String,
     next_file: Arc<AtomicU32>,
 }
@@ -70,7 +76,7 @@ impl Sweep {
     /// Deletes the files, as far as the store lets; what stays is left to vacuum. Only for an attempt whose record this process
     /// did not try to write, or found taken by another's.
     pub async fn run(self) {
-        let name = |seq| data_file(&self.settings.chain, self.settings.key, &self.writer, seq);
+        let name = |seq| file_name(&self.settings, self.directory, &self.writer, seq);
         let mut paths: Vec<Path> =
             (0..self.next_file.load(Ordering::Relaxed)).map(|seq| self.log.data_path(&name(seq))).collect();
         paths.extend(index_path(&self.settings, &self.table, &self.writer).filter(|_| !paths.is_empty()));
@@ -78,6 +84,10 @@ impl Sweep {
             tracing::debug!(error = %error.chain_text(), "could not delete the staged files of an attempt");
         }
     }
+}
+
+fn file_name(settings: &StageSettings, directory: &str, writer: &str, seq: u32) -> String {
+    format!("{directory}{}", data_file(&settings.chain, settings.key, writer, seq))
 }
 
 fn index_path(settings: &StageSettings, table: &TableName, writer: &str) -> Option<Path> {
@@ -92,6 +102,8 @@ pub struct Stager {
     log: DeltaLog,
     spec: TableSpec,
     settings: StageSettings,
+    /// Where in the table's directory the files go.
+    directory: &'static str,
     encoder: Encoder,
     writer: String,
     next_file: Arc<AtomicU32>,
@@ -123,12 +135,32 @@ impl Stager {
             spec: spec.clone(),
             permits: Arc::new(Semaphore::new(in_flight.max(1))),
             settings,
+            directory: "",
             writer: log.store().machine().fresh_id().simple().to_string(),
             next_file: Arc::default(),
             runtime: Handle::current(),
             puts: Mutex::default(),
             counts: Mutex::default(),
         }
+    }
+
+    /// The same, for rows that have other columns than the declared ones: those of `schema`.
+    #[must_use]
+    pub fn of_schema(log: &DeltaLog, spec: &TableSpec, schema: &SchemaRef, settings: StageSettings) -> Self {
+        let stager = Self::new(log, spec, settings);
+        Self { encoder: Encoder::of_schema(spec, schema.clone(), stager.index.fields().to_vec()), ..stager }
+    }
+
+    /// A stager for the change data feed of the table of `log`, whose columns are `schema`. Its batches have them and [`CHANGE_TYPE`]. Must be
+    /// made within a Tokio runtime.
+    #[must_use]
+    pub fn of_feed(log: &DeltaLog, spec: &TableSpec, schema: &SchemaRef, settings: StageSettings) -> Self {
+        let spec = TableSpec { cluster_by: Vec::new(), ..spec.clone() };
+        let mut fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
+        fields.push(Arc::new(Field::new(CHANGE_TYPE, ArrowType::Utf8, true)));
+        let settings = StageSettings { org: None, index: None, ..settings };
+        let stager = Self::of_schema(log, &spec, &Arc::new(Schema::new(fields)), settings);
+        Self { directory: FEED_DIRECTORY, ..stager }
     }
 
     /// Orders a batch, which has all columns of the table, by partition, and counts its rows: it must be staged, or the attempt
@@ -239,7 +271,7 @@ impl Stager {
 
     fn next_name(&self) -> (u32, String) {
         let seq = self.next_file.fetch_add(1, Ordering::Relaxed);
-        (seq, data_file(&self.settings.chain, self.settings.key, &self.writer, seq))
+        (seq, file_name(&self.settings, self.directory, &self.writer, seq))
     }
 
     /// Puts a file in the background, as soon as not too many others are on their way.
@@ -281,9 +313,10 @@ impl Stager {
     /// What takes away all that this stager stages, should no record ever name it.
     #[must_use]
     pub fn sweep(&self) -> Sweep {
-        let Self { log, spec, settings, writer, next_file, .. } = self;
+        let Self { log, spec, settings, directory, writer, next_file, .. } = self;
         Sweep {
             log: log.clone(),
+            directory,
             table: spec.name.clone(),
             settings: settings.clone(),
             writer: writer.clone(),

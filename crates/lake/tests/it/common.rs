@@ -55,6 +55,7 @@ pub fn commit<'a>(app_id: &'a str, batch: u64, adds: &'a [AddedFile], removes: &
         adds,
         removes,
         marks: &NO_MARKS,
+        changes: &[],
         rewrites: None,
         ledger,
         decides: false,

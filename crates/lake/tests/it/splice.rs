@@ -62,6 +62,7 @@ async fn adopt(dir: &FsPath, table: &str, spec: &TableSpec) -> DeltaLog {
     }
     let commit = Commit {
         marks: &std::collections::BTreeMap::new(),
+        changes: &[],
         rewrites: None,
         ledger: LedgerRule::None,
         app_id: "app",

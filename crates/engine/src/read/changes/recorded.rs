@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use alluvium_core::{Error, Kind, Result};
-use alluvium_lake::{ChangedFile, Rows};
+use alluvium_lake::{CHANGE_TYPE, ChangedFile, Rows};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::{cast, concat_batches, interleave_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -15,7 +15,7 @@ use futures::TryStreamExt;
 
 use super::compare::{Identities, refuse_beyond};
 use super::stream::{Output, Source};
-use super::tell::{CHANGE_TYPE, ChangeType, CommitTold, internal};
+use super::tell::{ChangeType, CommitTold, internal};
 
 /// Rows told at a time, when they are told in another order than they stand.
 const ROWS_A_BATCH: usize = 4096;

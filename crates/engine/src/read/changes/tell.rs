@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use alluvium_core::{DatasetName, Error, Kind, ReadKind, Result};
+use alluvium_lake::CHANGE_TYPE;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
-/// The column that says what happened to a row, as in Delta's change data feed.
-pub(super) const CHANGE_TYPE: &str = "_change_type";
 const COMMIT_VERSION: &str = "_commit_version";
 const COMMIT_TIMESTAMP: &str = "_commit_timestamp";
 

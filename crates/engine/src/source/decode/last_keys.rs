@@ -10,6 +10,7 @@ pub(crate) fn last_of_each_key(text: &str) -> Result<String, Syntax> {
     let mut scanner = Scanner::new(text);
     let mut out = String::with_capacity(text.len());
     last_keys(&mut scanner, 0, &mut out)?;
+    scanner.finish()?;
     Ok(out)
 }
 

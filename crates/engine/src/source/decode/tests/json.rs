@@ -252,6 +252,14 @@ fn map_keys_convert_and_are_told_apart_by_value() {
 }
 
 #[test]
+fn what_follows_a_record_is_no_part_of_it_also_where_a_key_stands_twice() {
+    let dataset = dataset(&[("x", "long")]);
+    let records = [record(r#""x":1"#), record(r#""x":1,"x":2"#), record(r#""a":{"b":1,"b":2}"#)];
+    let outcome = json(&dataset, &records.map(|record| record + "}").join("\n"));
+    assert_eq!((outcome.rows.num_rows(), outcome.refused.len()), (0, 3));
+}
+
+#[test]
 fn of_a_key_given_twice_the_last_counts_at_every_level() {
     let mut dataset = dataset(&[("x", "long"), ("deep", "string"), ("s", "struct<a: long, b: long>")]);
     from(&mut dataset, "deep", "meta.deep");
