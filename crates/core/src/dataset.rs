@@ -94,7 +94,8 @@ pub struct Requests {
 
 impl Requests {
     const MAX_ATTEMPTS: u64 = 10;
-    const MAX_BATCH_REQUESTS: u64 = 250_000;
+    /// The most requests that a batch takes in.
+    pub const MAX_BATCH_REQUESTS: u64 = 250_000;
     const MAX_BATCH_BYTES: u64 = 64 << 20;
 
     /// Requests of that source (a directory or a topic, if there is one).

@@ -103,6 +103,15 @@ pub struct EngineSettings {
     pub broker: Arc<dyn Broker>,
 }
 
+/// About the memory that a request takes while it is taken in and folded.
+const BYTES_TO_TAKE_A_REQUEST: u64 = 2048;
+/// About the memory that a request takes while it is applied.
+const BYTES_TO_APPLY_A_REQUEST: u64 = 1024;
+/// So many requests are taken in and applied at a time, however little memory there is.
+const LEAST_REQUESTS: u64 = 10_000;
+/// With so much memory for each, several of the largest batches of requests are folded at a time.
+const BYTES_TO_FOLD_A_BATCH: u64 = 512 << 20;
+
 /// A project in one namespace, ready for operations.
 pub struct Engine {
     pub(crate) project: Project,
@@ -121,8 +130,10 @@ impl Engine {
     /// An engine over these settings. Nothing is read or written yet.
     #[must_use]
     pub fn new(settings: EngineSettings) -> Self {
-        let EngineSettings { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker } = settings;
+        let EngineSettings { mut project, directory, resolver, store, memory_bytes, clock, observer, stop, broker } = settings;
         stop.keep_time_of(store.machine());
+        let limits = &mut project.requests.intake.batch;
+        limits.max_rows = limits.max_rows.min((memory_bytes / BYTES_TO_TAKE_A_REQUEST).max(LEAST_REQUESTS));
         let taken_here = TakenHere::default();
         Self { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker, taken_here }
     }
@@ -131,6 +142,16 @@ impl Engine {
     #[must_use]
     pub fn project(&self) -> &Project {
         &self.project
+    }
+
+    /// How many requests a batch that applies them may be about, unless those that one batch took in are more.
+    pub(crate) fn requests_at_once(&self) -> u64 {
+        (self.memory_bytes / BYTES_TO_APPLY_A_REQUEST).max(LEAST_REQUESTS)
+    }
+
+    /// How many batches of requests are read and folded at a time.
+    pub(crate) fn batches_folded_at_once(&self) -> u64 {
+        (self.memory_bytes / BYTES_TO_FOLD_A_BATCH).clamp(1, 8)
     }
 
     /// The datasets of these names, or all.

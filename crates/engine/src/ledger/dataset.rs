@@ -18,8 +18,6 @@ use super::series::Series;
 use crate::engine::Engine;
 use crate::requests::Accepted;
 
-/// The batches that are folded at a time, at most: each has a bounded number of requests.
-const BATCHES_AT_ONCE: u64 = 4;
 /// Requests of an organisation are found by following ids from one to the next so often; beyond it all of the organisation are read.
 const MAX_HOPS: u32 = 24;
 
@@ -44,7 +42,7 @@ impl DatasetLedger {
         let finished = BatchNumber(position.0);
         let mut ledger = Self::open(engine, incarnation, dataset, position).await?;
         while ledger.fates.to() < finished {
-            let to = BatchNumber(finished.0.min(ledger.fates.to().0 + BATCHES_AT_ONCE));
+            let to = BatchNumber(finished.0.min(ledger.fates.to().0 + engine.batches_folded_at_once()));
             let Some(span) = BatchSpan::new(ledger.fates.to(), to) else { break };
             let accepted = engine.accepted(span).await?;
             ledger.fold(engine, span, accepted).await?;

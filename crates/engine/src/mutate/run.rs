@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use alluvium_core::{
     Attempt, BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Range, RecordBody,
-    Result, Shard, TableSpec, app_id,
+    Requests, Result, Shard, TableSpec, app_id,
 };
 use alluvium_lake::{ChainListing, ChainStore, Lease, LeaseWatch, PutNew};
 use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::engine::Engine;
 use crate::ingest::{Finished, Finishing, IngestOptions, Mode, RunSummary, floor_lease_name};
@@ -22,6 +23,8 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
 /// After so many plans that appends were quicker than, appends wait.
 const LOSSES_BEFORE_FLOOR: u32 = 3;
 
+/// Marks of finished batches of requests that are read at a time.
+const MARKS_AT_ONCE: usize = 16;
 /// One dataset's part in a run.
 pub(super) struct Mutating<'a> {
     pub(super) engine: &'a Engine,
@@ -259,7 +262,7 @@ impl Mutating<'_> {
         }
         let to = match range {
             Some(Range::Ledger { to, .. }) => to,
-            _ => LedgerPosition(taken.0),
+            _ => self.next_position(from, taken).await?,
         };
         let ledger = DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to).await?;
         let Some(evolved) = log.evolve(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await? else {
@@ -287,6 +290,23 @@ impl Mutating<'_> {
             }
             Finished::Amend(_) => Ok(Round::Again),
         }
+    }
+
+    /// How far the table moves at a time: as far as the memory allows, by one batch of requests at least.
+    async fn next_position(&self, from: LedgerPosition, taken: BatchNumber) -> Result<LedgerPosition> {
+        let chain = self.engine.chain(&self.incarnation, Job::Mutate, self.engine.requests_intake(), Shard::WHOLE);
+        let marks = stream::iter(from.0 + 1..=taken.0).map(|batch| {
+            let chain = chain.clone();
+            async move { chain.done_mark(BatchNumber(batch)).await.map(|mark| (batch, mark)) }
+        });
+        let (mut marks, mut requests) = (marks.buffered(MARKS_AT_ONCE), 0);
+        while let Some((batch, mark)) = marks.try_next().await? {
+            requests += mark.map_or(Requests::MAX_BATCH_REQUESTS, |mark| mark.outcome.inserted);
+            if requests > self.engine.requests_at_once() {
+                return Ok(LedgerPosition((batch - 1).max(from.0 + 1)));
+            }
+        }
+        Ok(LedgerPosition(taken.0))
     }
 
     async fn drop_old_records(&self, listing: &ChainListing, finished: BatchNumber) -> Result<()> {

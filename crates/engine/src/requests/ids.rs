@@ -9,8 +9,6 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::engine::Engine;
 use crate::ledger::Series;
 
-/// The batches that are made into one file at a time, at most: each has a bounded number of requests.
-const BATCHES_AT_ONCE: u64 = 16;
 /// Files that another process merges meanwhile are looked for again so often, at most.
 const MAX_LOOKS: u32 = 8;
 
@@ -41,7 +39,7 @@ impl RequestIds {
         let directory = engine.resolver.request_ids_dir(incarnation);
         let mut series = Series::open(&engine.store, directory, finished).await?;
         while series.to() < finished {
-            let to = BatchNumber(finished.0.min(series.to().0 + BATCHES_AT_ONCE));
+            let to = BatchNumber(finished.0.min(series.to().0 + engine.batches_folded_at_once()));
             let Some(span) = BatchSpan::new(series.to(), to) else { break };
             let mut entries: Vec<(SortedKey, [u8; 40])> = engine
                 .accepted(span)
