@@ -104,9 +104,9 @@ pub struct EngineSettings {
 }
 
 /// About the memory that a request takes while it is taken in and folded.
-const BYTES_TO_TAKE_A_REQUEST: u64 = 2048;
+const BYTES_TO_TAKE_A_REQUEST: u64 = 3072;
 /// About the memory that a request takes while it is applied.
-const BYTES_TO_APPLY_A_REQUEST: u64 = 1024;
+const BYTES_TO_APPLY_A_REQUEST: u64 = 1536;
 /// So many requests are taken in and applied at a time, however little memory there is.
 const LEAST_REQUESTS: u64 = 10_000;
 /// With so much memory for each, several of the largest batches of requests are folded at a time.

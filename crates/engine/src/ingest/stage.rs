@@ -113,8 +113,8 @@ impl ChainWork<'_> {
         if matched.is_empty() {
             return Ok(staged);
         }
-        let mut open = self.engine.open_requests(&self.dataset.name).await?;
-        open.retain(|id, _| matched.contains_key(id));
+        let tried = self.engine.requests_tried(&self.dataset.name).await?;
+        let open = tried.open(&|id, _| matched.contains_key(id)).await?;
         // Those that were applied before are told of no more: the source goes on sending what was converted long ago. Those that have no state
         // yet are given none, but what they did.
         let told = self.engine.requests_told(&self.incarnation, self.dataset).await?;

@@ -20,7 +20,7 @@ use super::run::Mutating;
 use super::wanted::WantedNodes;
 use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
-use crate::requests::{Matched, NewRequest, StateChanges, WAITING, matched, newest_mutation};
+use crate::requests::{Matched, NewRequest, StateChanges, matched, newest_mutation};
 use crate::resolve::Hits;
 
 /// Files that are looked at at the same time, at most.
@@ -63,9 +63,8 @@ impl Mutating<'_> {
         if !is_due && !tries {
             return Ok(None);
         }
-        let open = self.engine.open_requests(&self.dataset.name).await?;
-        let waits = || open.values().any(|retry| retry.state == WAITING);
-        if !is_due && !waits() {
+        let tried = self.engine.requests_tried(&self.dataset.name).await?;
+        if !is_due && !tried.any_waits() {
             return Ok(None);
         }
         let partitioned = spec.partition_by.contains(&self.dataset.org);
@@ -141,8 +140,12 @@ impl Mutating<'_> {
             let Engine { store, resolver, .. } = self.engine;
             Some(rewrites.stage(store, resolver, &spec.name, self.chain.chain(), key).await?)
         };
-        let relevant: HashSet<&str> = new.iter().map(|r| r.id.as_str()).chain(open.keys().map(String::as_str)).collect();
-        matched.retain(|id, _| relevant.contains(id.as_str()));
+        let matched_new: HashSet<String> =
+            new.iter().filter(|request| matched.contains_key(&request.id)).map(|request| request.id.clone()).collect();
+        matched.retain(|id, _| matched_new.contains(id) || tried.is_open(id));
+        drop(matched_new);
+        let open = tried.open(&|id, waits| (tries && waits) || matched.contains_key(id)).await?;
+        drop(tried);
         let matched_before = self.engine.matched_at_ingest(&self.dataset.name).await?;
         let states = StateChanges::plan(&new, &matched_before, &open, matched, tries, self.engine.project.requests.max_attempts);
         let (retries, outcomes) = states.stage(self.engine, &self.dataset.name, &settings).await?;

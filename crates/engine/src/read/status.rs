@@ -16,7 +16,6 @@ use arrow::datatypes::Int64Type;
 use super::changes::ConsumerStatus;
 use crate::engine::Engine;
 use crate::ingest::SourcePosition;
-use crate::requests::WAITING;
 use crate::source::push_time;
 
 /// A mark or record that vanishes between the listing and the look is looked for in a new listing so many times.
@@ -154,8 +153,7 @@ impl Engine {
         if dataset.is_requests() {
             return Ok(OpenRequests::default());
         }
-        let open = self.open_requests(&dataset.name).await?;
-        let waiting = open.values().filter(|retry| retry.state == WAITING).count() as u64;
+        let waiting = self.requests_tried(&dataset.name).await?.waiting();
         Ok(OpenRequests { pending: self.requests_to_apply(dataset).await?, waiting })
     }
 

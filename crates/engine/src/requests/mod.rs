@@ -1,6 +1,7 @@
 //! Requests: taken in like events, exactly once, by one chain whose batches are the positions of the ledger.
 
 mod ids;
+mod open;
 mod show;
 mod states;
 mod table;
@@ -8,6 +9,6 @@ mod taking;
 
 pub(crate) use ids::RequestIds;
 pub use show::{RequestState, RequestStatus};
-pub(crate) use states::{Matched, NewRequest, StateChanges, WAITING, matched, newest_mutation};
+pub(crate) use states::{Matched, NewRequest, StateChanges, matched, newest_mutation};
 pub(crate) use table::{Accepted, TakenHere};
 pub(crate) use taking::{RequestTaking, Taken};

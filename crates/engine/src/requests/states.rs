@@ -6,7 +6,7 @@
 //! | matched none | a row, one more with each later batch that still sees none | waiting, after the last attempt unmatched |
 //! | matched one later, that ingest took in or another request led to | a last row | applied |
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
@@ -15,9 +15,9 @@ use alluvium_core::{
 };
 use alluvium_lake::{ChainStore, StageSettings, Stager, arrow_schema, blocking};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
-use arrow::datatypes::Int64Type;
 use rayon::prelude::*;
 
+use super::open::Retry;
 use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
 use crate::resolve::{HitRow, Hits};
@@ -27,13 +27,8 @@ pub(crate) const WAITING: &str = "waiting";
 pub(crate) const UNMATCHED: &str = "unmatched";
 pub(crate) const APPLIED: &str = "applied";
 
-/// A request of which no row was seen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Retry {
-    pub(crate) org: String,
-    pub(crate) attempts: u64,
-    pub(crate) state: String,
-}
+/// So many states are made into a file at a time.
+const STATES_AT_ONCE: usize = 1 << 18;
 
 /// How many rows requests matched in a batch, by id; with the organisation.
 pub(crate) type Matched = BTreeMap<String, (String, u64)>;
@@ -107,7 +102,7 @@ impl<'r> StateChanges<'r> {
         for (id, retry) in open {
             if matched.contains_key(id) {
                 retries.push((id, &retry.org, retry.attempts, APPLIED));
-            } else if tries && retry.state == WAITING {
+            } else if tries && retry.waits {
                 let attempts = retry.attempts + 1;
                 retries.push((id, &retry.org, attempts, attempted(attempts)));
             }
@@ -128,24 +123,35 @@ impl<'r> StateChanges<'r> {
             if self.retries.is_empty() {
                 return Ok(TableFiles::default());
             }
-            let rows = retry_rows(&self.retries, dataset, job, settings.key, now_micros)?;
-            stage(engine, &TableSpec::retries(), settings, rows).await
+            let parts: Vec<_> = self.retries.chunks(STATES_AT_ONCE).collect();
+            let rows = |part: usize| retry_rows(parts[part], dataset, job, settings.key, now_micros);
+            stage(engine, &TableSpec::retries(), settings, parts.len(), &rows).await
         };
         let outcomes = async {
             if self.matched.is_empty() {
                 return Ok(TableFiles::default());
             }
-            let rows = outcome_rows(&self.matched, dataset, job, settings.key, now_micros)?;
-            stage(engine, &TableSpec::outcomes(), settings, rows).await
+            let rows = |_| outcome_rows(&self.matched, dataset, job, settings.key, now_micros);
+            stage(engine, &TableSpec::outcomes(), settings, 1, &rows).await
         };
         futures::future::try_join(retries, outcomes).await
     }
 }
 
-async fn stage(engine: &Engine, spec: &TableSpec, settings: &StageSettings, rows: RecordBatch) -> Result<TableFiles> {
+/// A file for each of so many parts.
+async fn stage(
+    engine: &Engine,
+    spec: &TableSpec,
+    settings: &StageSettings,
+    parts: usize,
+    rows: &(dyn Fn(usize) -> Result<RecordBatch> + Sync),
+) -> Result<TableFiles> {
     let settings = StageSettings { org: None, index: None, ..settings.clone() };
-    let stager = Stager::new(&engine.log_of(spec), spec, settings);
-    let stager = blocking("encoding states of requests", move || stager.stage(vec![rows]).map(|()| stager)).await?;
+    let mut stager = Stager::new(&engine.log_of(spec), spec, settings);
+    for part in 0..parts {
+        let rows = rows(part)?;
+        stager = blocking("encoding states of requests", move || stager.stage(vec![rows]).map(|()| stager)).await?;
+    }
     Ok(stager.finish().await?.0)
 }
 
@@ -194,55 +200,6 @@ fn internal(error: arrow::error::ArrowError) -> Error {
 }
 
 impl Engine {
-    /// The requests of which no row of the dataset was seen so far: those that wait, and those that did too often.
-    ///
-    /// # Errors
-    /// As reading a table.
-    pub(crate) async fn open_requests(&self, dataset: &DatasetName) -> Result<BTreeMap<String, Retry>> {
-        let mut newest: HashMap<String, (Retry, (i64, u64))> = HashMap::new();
-        let log = self.log(&TableName::RETRIES);
-        if !log.exists().await? {
-            return Ok(BTreeMap::new());
-        }
-        for file in log.live_files(None).await? {
-            for rows in log.read_file(&file.path).await? {
-                take_newest(&rows, dataset, &mut newest)?;
-            }
-        }
-        Ok(newest.into_iter().map(|(id, (retry, _))| (id, retry)).filter(|(_, retry)| retry.state != APPLIED).collect())
-    }
-}
-
-/// Of a request's rows, an `applied` one counts before all, else the one with the most attempts.
-fn take_newest(rows: &RecordBatch, dataset: &DatasetName, newest: &mut HashMap<String, (Retry, (i64, u64))>) -> Result<()> {
-    let corrupt = || {
-        Error::new(Kind::Corrupt, "the table retries holds what is no retry")
-            .hint("another program wrote to it; restore it from a backup")
-    };
-    let text = |name: &str| rows.column_by_name(name).and_then(|c| c.as_string_opt::<i32>()).ok_or_else(corrupt);
-    let (ids, orgs, datasets, states) = (text("request_id")?, text("org_id")?, text("dataset")?, text("state")?);
-    let attempts = rows.column_by_name("attempts").and_then(|c| c.as_primitive_opt::<Int64Type>()).ok_or_else(corrupt)?;
-    for row in 0..rows.num_rows() {
-        if datasets.is_null(row) || datasets.value(row) != dataset.0 {
-            continue;
-        }
-        let retry = Retry {
-            org: orgs.value(row).to_owned(),
-            attempts: attempts.value(row).unsigned_abs(),
-            state: states.value(row).to_owned(),
-        };
-        let rank = (i64::from(retry.state == APPLIED), retry.attempts);
-        match newest.get(ids.value(row)) {
-            Some((_, before)) if *before >= rank => {}
-            _ => {
-                newest.insert(ids.value(row).to_owned(), (retry, rank));
-            }
-        }
-    }
-    Ok(())
-}
-
-impl Engine {
     /// Up to which position of the ledger every request has a state in the dataset.
     pub(crate) async fn requests_told(&self, incarnation: &Incarnation, dataset: &Dataset) -> Result<LedgerPosition> {
         let chain = self.chain(incarnation, Job::Mutate, dataset, Shard::WHOLE);
@@ -272,8 +229,8 @@ impl Engine {
             if parse_data_file(&file.path).is_some_and(|name| name.chain.job != Job::Ingest || name.chain.dataset != *dataset) {
                 continue;
             }
-            for rows in log.read_file(&file.path).await? {
-                take_ids(&rows, Some(dataset), &mut matched)?;
+            for rows in log.read_columns(&file.path, &["request_id", "dataset"]).await? {
+                take_ids(&rows?, Some(dataset), &mut matched)?;
             }
         }
         Ok(matched)

@@ -4,12 +4,16 @@ use alluvium_core::{Error, Kind, Result};
 use arrow::array::RecordBatch;
 use deltalake_core::DeltaTableError;
 use deltalake_core::kernel::EagerSnapshot;
+use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::table::DeltaLog;
 use crate::blocking::Away;
 use crate::store::store_error;
+
+/// Rows of a small table that are decoded at a time.
+const ROWS_AT_ONCE: usize = 8192;
 
 /// A file that is part of a table's version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +99,23 @@ impl DeltaLog {
         let bytes = self.store().get(&path).await?.ok_or_else(corrupt)?;
         let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|b| b.build()).map_err(|e| corrupt().source(e))?;
         reader.collect::<std::result::Result<_, _>>().map_err(|e| corrupt().source(e))
+    }
+
+    /// Some columns of a live file of one of our small tables, a few thousand rows at a time; the file itself is in memory.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::read_file`].
+    pub async fn read_columns(&self, name: &str, columns: &[&str]) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send> {
+        let path = self.data_path(name);
+        let corrupt = move || {
+            Error::new(Kind::Corrupt, format!("the data file {path} is gone or damaged"))
+                .hint("restore it from a backup of the storage")
+        };
+        let bytes = self.store().get(&self.data_path(name)).await?.ok_or_else(&corrupt)?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|e| corrupt().source(e))?;
+        let mask = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
+        let reader = builder.with_projection(mask).with_batch_size(ROWS_AT_ONCE).build().map_err(|e| corrupt().source(e))?;
+        Ok(reader.map(move |rows| rows.map_err(|e| corrupt().source(e))))
     }
 
     /// delta-rs's snapshot of a version (the newest, without one), with its files.
