@@ -41,8 +41,9 @@ impl Source {
         let size_there = async || store.head(&file.path).await.map(|there| there.size).map_err(unreadable);
         let end_of = async |size: u64| {
             let start = if size <= whole_file_bytes { 0 } else { size - TAIL_BYTES.min(whole_file_bytes) };
-            let ranges = if size == 0 { Vec::new() } else { vec![start..size] };
-            store.get_ranges(&file.path, &ranges).await.map(|mut read| (start, read.pop().unwrap_or_default()))
+            let range = start..size;
+            let ranges = if size == 0 { &[] } else { std::slice::from_ref(&range) };
+            store.get_ranges(&file.path, ranges).await.map(|mut read| (start, read.pop().unwrap_or_default()))
         };
         let size = match file.size {
             Some(size) => size,
