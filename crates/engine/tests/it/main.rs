@@ -14,7 +14,6 @@ mod oracle_cases;
 mod oracle_changes;
 mod oracle_check;
 mod oracle_history;
-mod oracle_walk;
 mod pitfalls;
 mod races;
 mod replay;
