@@ -40,10 +40,10 @@ impl RequestsPlan {
     pub(super) fn roll(dice: &mut Dice, files: &[SourceFile], moves: bool) -> Self {
         let in_files = dice.thousandths(400);
         let partition_by = if moves { dice.one_of(&["org", "org", "who"]) } else { "org" };
-        let spread_ms = dice.one_of(&[500, 10_000, 40_000]);
+        let spread_ms = dice.one_of(&[500, 5_000, 20_000]);
         let mut bundles: Vec<Bundle> = Vec::new();
         let mut number = 0;
-        for at in 0..dice.between(1, 6) {
+        for at in 0..dice.between(2, 7) {
             let mut requests = Vec::new();
             for _ in 0..dice.between(1, MOST_TOGETHER) {
                 number += 1;

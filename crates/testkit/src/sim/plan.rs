@@ -14,7 +14,7 @@ use super::readers::Reading;
 use super::topic::TopicPlan;
 
 /// In so many of a thousand worlds where requests may come, they do.
-const REQUESTS_COME: u64 = 300;
+const REQUESTS_COME: u64 = 500;
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,7 +189,8 @@ impl Plan {
             }
             processes.extend(Self::who_mutates(&mut dice_of_requests, requests.as_ref()));
         }
-        let max_rows = if long { 1 } else { dice.between(1, 8) };
+        let most_rows = if requests.is_some() { 4 } else { 8 };
+        let max_rows = if long { 1 } else { dice.between(1, most_rows) };
         let after = after.unwrap_or_else(|| dice.one_of(&["keep", "keep", "delete", "move:./taken"]));
         let shared_leases = dice.thousandths(400);
         Self { seed, weather, files, anew, processes, max_rows, after, topic, requests, shared_leases }
