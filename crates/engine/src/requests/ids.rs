@@ -44,7 +44,7 @@ impl RequestIds {
             let to = BatchNumber(finished.0.min(series.to().0 + BATCHES_AT_ONCE));
             let Some(span) = BatchSpan::new(series.to(), to) else { break };
             let mut entries: Vec<(SortedKey, [u8; 40])> = engine
-                .accepted(span)
+                .accepted(incarnation, span)
                 .await?
                 .iter()
                 .map(|accepted| {

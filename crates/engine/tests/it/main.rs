@@ -6,6 +6,7 @@ mod common;
 mod concurrent;
 mod consumer_sweep;
 mod crash_sweep;
+mod intake;
 mod kafka;
 mod lives;
 mod mutate_sweep;
