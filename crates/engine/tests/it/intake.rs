@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use alluvium_engine::{Mode, Stop};
 use alluvium_lake::Store;
-use alluvium_testkit::{Fault, FaultStore, Lab, Listener, PauseStore, Step, TableReader};
+use alluvium_testkit::{Lab, Listener, PauseStore, Step, TableReader};
 use bytes::Bytes;
 use futures::FutureExt;
 use object_store::path::Path;
@@ -71,17 +71,31 @@ async fn requests_are_known_and_folded_whichever_listing_of_their_table_is_late(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mutation_asked_to_stop_while_another_process_takes_requests_in_ends_without_an_error() {
-    for puts in 1..=8 {
-        let dir = tempfile::tempdir().unwrap();
-        let lab = Lab::new(dir.path(), &yaml("keep", 100)).with_shared_leases();
-        let store = memory();
-        let dying = FaultStore::new(store.clone()).with_fault(Fault::DieAfter(puts));
-        let _it_died = lab.engine(&Store::over(Arc::new(dying))).submit_requests("one.json", REQUEST.into()).await;
-        let stop = Stop::default();
-        stop.ask();
-        let engine = lab.engine_with(&Store::over(store.clone()), Arc::new(Listener::default()), stop);
-        let summary = engine.mutate(&engine.datasets(&[]).unwrap(), Mode::UntilIdle).await;
-        let failed = summary.map(|summary| summary.failed.len()).map_err(|e| e.chain_text());
-        assert_eq!(failed, Ok(0), "the other died after {puts} puts");
-    }
+    let dir = tempfile::tempdir().unwrap();
+    let lab = Lab::new(dir.path(), &yaml("keep", 100)).with_shared_leases();
+    let store = memory();
+    let (stood, stands) = tokio::sync::oneshot::channel();
+    let stood = Arc::new(Mutex::new(Some(stood)));
+    // The other has recorded its batch, and stands still before it marks it as done.
+    let standing = PauseStore::new(store.clone(), move |step| {
+        let stops_here = matches!(&step, Step::Put(path) if path.as_ref().ends_with(".done.json"));
+        let stood = stops_here.then(|| stood.lock().unwrap().take());
+        async move {
+            if let Some(stood) = stood {
+                let _who_waits_hears_it = stood.map(|stood| stood.send(()));
+                std::future::pending::<()>().await;
+            }
+        }
+        .boxed()
+    });
+    let other = lab.engine(&Store::over(Arc::new(standing)));
+    let other = tokio::spawn(async move { other.submit_requests("one.json", REQUEST.into()).await });
+    stands.await.unwrap();
+    let stop = Stop::default();
+    stop.ask();
+    let engine = lab.engine_with(&Store::over(store.clone()), Arc::new(Listener::default()), stop);
+    let summary = engine.mutate(&engine.datasets(&[]).unwrap(), Mode::UntilIdle).await;
+    let failed = summary.map(|summary| summary.failed.len()).map_err(|e| e.chain_text());
+    assert_eq!(failed, Ok(0));
+    other.abort();
 }
