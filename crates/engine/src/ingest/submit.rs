@@ -32,11 +32,10 @@ impl Engine {
     pub async fn submit_requests(&self, source: &str, lines: Bytes) -> Result<RunSummary> {
         match self.submit_until_stopped(source, lines).await? {
             (summary, None) => Ok(summary),
-            (_, Some(lines)) => Err(Error::new(
-                Kind::Unavailable,
-                format!("stopped when {lines} lines of the submitted requests were taken in"),
-            )
-            .hint("submit all of them again: those that were taken in are passed over")),
+            (_, Some(lines)) => {
+                Err(Error::new(Kind::Unavailable, format!("stopped when {lines} lines of the submitted requests were taken in"))
+                    .hint("submit all of them again: those that were taken in are passed over"))
+            }
         }
     }
 

@@ -10,7 +10,6 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Date32Type, Float64Type, Int64Type, TimeUnit, TimestampMicrosecondType};
 use chrono::DateTime;
 
-
 /// Every version's changed rows are those that the version changed; and put one upon another they give the table.
 pub async fn check_changes(walk: &Walk, engine: &Engine, dataset: &Dataset) {
     let request = ChangesRequest { kind: ReadKind::Rows, consumer: None, since: None, snapshot: false };

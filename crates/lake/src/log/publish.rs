@@ -372,9 +372,7 @@ fn mixes(commit: &Commit<'_>, state: &TableState) -> bool {
 fn is_let_pass(commit: &Commit<'_>, state: &TableState) -> bool {
     match commit.ledger {
         LedgerRule::None => false,
-        LedgerRule::At { .. } => {
-            Plant::IngestUnderNewestLedger.grows() || (Plant::ResumeIgnoresLedger.grows() && commit.resumed)
-        }
+        LedgerRule::At { .. } => Plant::IngestUnderNewestLedger.grows() || (Plant::ResumeIgnoresLedger.grows() && commit.resumed),
         LedgerRule::Moves { from, .. } => Plant::MutateChecksPathsOnly.grows() && state.ledger == from,
     }
 }

@@ -20,21 +20,14 @@ use super::world::{Inner, World};
 /// The tables of a world.
 const TABLES: [&str; 3] = ["edit", "dead_letters", "notifications"];
 /// Those of a world where requests come.
-const TABLES_AND_REQUESTS: [&str; 6] =
-    ["edit", "dead_letters", "notifications", "requests", "retries", "_alluvium/outcomes"];
+const TABLES_AND_REQUESTS: [&str; 6] = ["edit", "dead_letters", "notifications", "requests", "retries", "_alluvium/outcomes"];
 
 pub(super) fn tables(plan: &Plan) -> &'static [&'static str] {
     if plan.requests.is_some() { &TABLES_AND_REQUESTS } else { &TABLES }
 }
 
 /// One vacuum of all tables. `retain`: younger files are left alone.
-pub(super) async fn vacuum(
-    world: &World,
-    plan: &Plan,
-    store: &Store,
-    resolver: &Resolver,
-    retain: Duration,
-) -> Result<()> {
+pub(super) async fn vacuum(world: &World, plan: &Plan, store: &Store, resolver: &Resolver, retain: Duration) -> Result<()> {
     for table in tables(plan) {
         let log = DeltaLog::new(store, Path::from(format!("{}/{table}", resolver.namespace())));
         // 1: the files.

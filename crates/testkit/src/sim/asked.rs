@@ -50,7 +50,11 @@ impl RequestsPlan {
                 let before = bundles.last().and_then(|b| b.requests.first()).filter(|_| dice.thousandths(100));
                 requests.push(before.cloned().unwrap_or_else(|| request(dice, number, files)));
             }
-            bundles.push(Bundle { name: format!("{:02}-{at}.json", dice.below(100)), comes_ms: dice.between(0, spread_ms), requests });
+            bundles.push(Bundle {
+                name: format!("{:02}-{at}.json", dice.below(100)),
+                comes_ms: dice.between(0, spread_ms),
+                requests,
+            });
         }
         bundles.sort_by_key(|bundle| bundle.comes_ms);
         Self { bundles, in_files, partition_by }
@@ -138,7 +142,8 @@ fn line(request: &Request) -> String {
             put("op", "update".into());
             put("field", field.as_str().into());
             put("id", id.as_str().into());
-            let set = set.iter().map(|(column, value)| (column.clone(), serde_json::from_str(value.as_str()).unwrap_or_default()));
+            let set =
+                set.iter().map(|(column, value)| (column.clone(), serde_json::from_str(value.as_str()).unwrap_or_default()));
             put("set", Value::Object(set.collect()));
         }
         Op::Delete(Delete { scope, until, .. }) => {

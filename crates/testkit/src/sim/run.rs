@@ -307,7 +307,8 @@ impl Stage {
     }
 
     pub(super) fn engine(&self, store: Store, clock: Arc<SimMachine>, stop: Stop, mended: bool) -> Engine {
-        let project = Project::parse(&self.declaration(mended), &|_| None).unwrap_or_else(|e| panic!("{}", e.render("alluvium.yaml")));
+        let project =
+            Project::parse(&self.declaration(mended), &|_| None).unwrap_or_else(|e| panic!("{}", e.render("alluvium.yaml")));
         let store = if self.plan.shared_leases { store } else { store.layered(|inner| Arc::new(OwnLeases::new(inner))) };
         Engine::new(EngineSettings {
             project,
