@@ -26,11 +26,19 @@ pub enum Plant {
     StaleConsumer,
     /// Nobody looks whether the namespace is still the same before a batch is published.
     ForgetLife,
+    /// A mutation looks only whether the files that it replaces are live, and not whether others came that it did not look through.
+    MutateChecksPathsOnly,
+    /// Rows that come are resolved at the newest position of the ledger, whatever the position of their table.
+    IngestUnderNewestLedger,
+    /// A batch of rows that is taken up again is published as it was recorded, whatever the position of its table.
+    ResumeIgnoresLedger,
+    /// A row that requests change does not keep what its source gave.
+    NoOriginalValue,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::SkipTxnCheck,
         Self::NotifyFirst,
         Self::ForgetIntent,
@@ -41,6 +49,10 @@ impl Plant {
         Self::SilentLoss,
         Self::StaleConsumer,
         Self::ForgetLife,
+        Self::MutateChecksPathsOnly,
+        Self::IngestUnderNewestLedger,
+        Self::ResumeIgnoresLedger,
+        Self::NoOriginalValue,
     ];
 
     /// Its name on the command line.
@@ -57,6 +69,10 @@ impl Plant {
             Self::SilentLoss => "silent-loss",
             Self::StaleConsumer => "stale-consumer",
             Self::ForgetLife => "forget-life",
+            Self::MutateChecksPathsOnly => "mutate-checks-paths-only",
+            Self::IngestUnderNewestLedger => "ingest-under-newest-ledger",
+            Self::ResumeIgnoresLedger => "resume-ignores-ledger",
+            Self::NoOriginalValue => "no-original-value",
         }
     }
 

@@ -134,11 +134,11 @@ impl DatasetCheck {
             row.remove("_ingested_at");
         });
         sort_by_place(&mut rows, "_source", "_offset");
-        self.chain_is_finished().await?;
+        self.chains_are_finished(&[("ingest", &self.dataset)]).await?;
         Ok(Landed { rows, dead_letters, notifications: told.rows, commits })
     }
 
-    async fn dead_letters(&self) -> Result<Vec<Row>, Fault> {
+    pub(crate) async fn dead_letters(&self) -> Result<Vec<Row>, Fault> {
         let mut letters = Vec::new();
         let mut seen = BTreeSet::new();
         for mut row in self.table("dead_letters").rows().await? {
@@ -178,16 +178,16 @@ impl DatasetCheck {
         Ok(told)
     }
 
-    /// The newest record of each chain of the dataset has its mark. Chains of former lives of the namespace are nobody's.
-    async fn chain_is_finished(&self) -> Result<(), Fault> {
+    /// The newest record of each chain of these jobs and datasets has its mark. Chains of former lives of the namespace are nobody's.
+    pub(crate) async fn chains_are_finished(&self, chains: &[(&str, &str)]) -> Result<(), Fault> {
         let file = Path::from(format!("{}/_alluvium/namespace.json", self.namespace));
         let file = self.store.get(&file).await.map_err(|e| e.to_string())?.bytes().await.map_err(|e| e.to_string())?;
         let file: serde_json::Value = serde_json::from_slice(&file).map_err(|e| e.to_string())?;
         let life = file["incarnation"].as_str().ok_or("a namespace's file without incarnation")?;
         let directory = Path::from(format!("{}/_alluvium/chains/{life}", self.namespace));
         let found: Vec<_> = self.store.list(Some(&directory)).try_collect().await.map_err(|e| e.to_string())?;
-        let ours = format!("/ingest/{}/", self.dataset);
-        let of_chain = |path: &&str| path.contains(&ours) && path.ends_with(".json");
+        let ours: Vec<String> = chains.iter().map(|(job, dataset)| format!("/{job}/{dataset}/")).collect();
+        let of_chain = |path: &&str| ours.iter().any(|ours| path.contains(ours)) && path.ends_with(".json");
         let paths: BTreeSet<&str> = found.iter().map(|f| f.location.as_ref()).filter(of_chain).collect();
         // By chain: records and marks begin with the batch's number in twenty digits.
         let mut newest: BTreeMap<&str, &str> = BTreeMap::new();

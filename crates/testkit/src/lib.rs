@@ -17,6 +17,7 @@ mod server;
 pub mod sim;
 mod table;
 mod tree;
+mod walk;
 
 pub use aside::OwnLeases;
 pub use check::{DatasetCheck, Landed};
@@ -29,3 +30,4 @@ pub use pause::{PauseStore, Step};
 pub use server::{Outcome, Proxy, Request, StoreKind, TestStore};
 pub use table::{Add, LogEntry, Row, TableReader};
 pub use tree::copy_tree;
+pub use walk::{Change, Place, Version, Walk};

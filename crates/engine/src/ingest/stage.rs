@@ -87,7 +87,10 @@ impl ChainWork<'_> {
     /// is published.
     pub(super) async fn ledger(&self) -> Result<DatasetLedger> {
         let log = self.engine.log_of(&TableSpec::data(self.dataset));
-        let position = match log.ledger_seen(&app_id(self.chain.chain())).await? {
+        let seen = log.ledger_seen(&app_id(self.chain.chain())).await?;
+        #[cfg(feature = "plants")]
+        let seen = seen.filter(|_| !alluvium_lake::Plant::IngestUnderNewestLedger.grows());
+        let position = match seen {
             Some(position) => position,
             // The table will be made at the newest.
             None => LedgerPosition(self.engine.requests_taken(&self.incarnation).await?.0),

@@ -30,6 +30,17 @@ impl Engine {
     /// # Cancel safety
     /// Cancelled anywhere, some of the requests are taken in; submit them again.
     pub async fn submit_requests(&self, source: &str, lines: Bytes) -> Result<RunSummary> {
+        match self.submit_until_stopped(source, lines).await? {
+            (summary, None) => Ok(summary),
+            (_, Some(lines)) => {
+                Err(Error::new(Kind::Unavailable, format!("stopped when {lines} lines of the submitted requests were taken in"))
+                    .hint("submit all of them again: those that were taken in are passed over"))
+            }
+        }
+    }
+
+    /// As [`Engine::submit_requests`]; where it is asked to stop, how many lines were taken in by then.
+    pub(crate) async fn submit_until_stopped(&self, source: &str, lines: Bytes) -> Result<(RunSummary, Option<u64>)> {
         let incarnation = self.incarnation().await?;
         let intake = &self.project.requests.intake;
         let name = match &intake.source {
@@ -40,7 +51,7 @@ impl Engine {
         let lease = loop {
             match watch.try_acquire().await? {
                 Some(lease) => break lease,
-                None if self.stop.asked() => return Err(stopped(0)),
+                None if self.stop.asked() => return Ok((RunSummary::default(), Some(0))),
                 None => self.stop.sleep(LEASE_INTERVAL).await,
             }
         };
@@ -53,12 +64,7 @@ impl Engine {
     }
 }
 
-fn stopped(lines: u64) -> Error {
-    Error::new(Kind::Unavailable, format!("stopped when {lines} lines of the submitted requests were taken in"))
-        .hint("submit all of them again: those that were taken in are passed over")
-}
-
-async fn submit(work: &mut ChainWork<'_>, source: &str, lines: Bytes) -> Result<RunSummary> {
+async fn submit(work: &mut ChainWork<'_>, source: &str, lines: Bytes) -> Result<(RunSummary, Option<u64>)> {
     let mut summary = RunSummary::default();
     let mut from = FileCursor::default();
     loop {
@@ -80,7 +86,7 @@ async fn submit(work: &mut ChainWork<'_>, source: &str, lines: Bytes) -> Result<
         let range = standing_still(work, &listing, BatchNumber(key.batch.0 - 1)).await?;
         work.prepare(&listing).await?;
         let mut feed = Submitted::new(source, &lines, from, work.dataset)?;
-        let Some(staged) = work.stage(key, &mut feed).await? else { return Err(stopped(from.record)) };
+        let Some(staged) = work.stage(key, &mut feed).await? else { return Ok((summary, Some(from.record))) };
         let (to, ended) = (feed.splitter.cursor(), feed.ended);
         let is_empty = staged.data.adds.is_empty() && staged.dead_letters.adds.is_empty();
         if is_empty {
@@ -96,7 +102,7 @@ async fn submit(work: &mut ChainWork<'_>, source: &str, lines: Bytes) -> Result<
             summary.outcome += outcome;
         }
         if ended {
-            return Ok(summary);
+            return Ok((summary, None));
         }
         from = to;
     }

@@ -44,7 +44,7 @@ impl DatasetLedger {
         while ledger.fates.to() < finished {
             let to = BatchNumber(finished.0.min(ledger.fates.to().0 + engine.batches_folded_at_once()));
             let Some(span) = BatchSpan::new(ledger.fates.to(), to) else { break };
-            let accepted = engine.accepted(span).await?;
+            let accepted = engine.accepted(incarnation, span).await?;
             ledger.fold(engine, span, accepted).await?;
             ledger.requests.extend(finished).await?;
             ledger.fates.extend(finished).await?;

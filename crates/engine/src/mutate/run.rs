@@ -130,7 +130,8 @@ impl Engine {
         let intake = self.chain(&incarnation, Job::Mutate, &self.project.requests.intake, Shard::WHOLE);
         let listing = intake.listing().await?;
         if listing.newest().is_some_and(|newest| !listing.done.contains(&newest.batch)) {
-            summary.add(self.submit_requests("", Bytes::new()).await?);
+            let (taken, _if_stopped_the_next_run_finishes_it) = self.submit_until_stopped("", Bytes::new()).await?;
+            summary.add(taken);
         }
         Ok(())
     }

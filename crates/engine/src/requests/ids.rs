@@ -42,7 +42,7 @@ impl RequestIds {
             let to = BatchNumber(finished.0.min(series.to().0 + engine.batches_folded_at_once()));
             let Some(span) = BatchSpan::new(series.to(), to) else { break };
             let mut entries: Vec<(SortedKey, [u8; 40])> = engine
-                .accepted(span)
+                .accepted(incarnation, span)
                 .await?
                 .iter()
                 .map(|accepted| {

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use alluvium_core::{
-    BatchNumber, BatchSpan, Dataset, Delete, Error, Job, Kind, Op, Request, RequestDigest, Result, Scope, Subject, TableSpec,
-    parse_data_file,
+    BatchNumber, BatchSpan, Dataset, Delete, Error, Incarnation, Job, Kind, Op, Request, RequestDigest, Result, Scope, Shard,
+    Subject, TableSpec, app_id, parse_data_file,
 };
 use alluvium_lake::{LiveFile, arrow_schema};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray};
@@ -163,13 +163,15 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
 }
 
 impl Engine {
-    /// The requests that the batches of a span took in, in the order of the batches.
+    /// The requests that the batches of a span took in, in the order of the batches. They are finished: what is made of them here is
+    /// kept for good, so a version of the table that lacks one of them is not taken for the newest.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if the table cannot be read, or holds what is no request.
-    pub(crate) async fn accepted(&self, span: BatchSpan) -> Result<Vec<Accepted>> {
+    /// [`Kind::Corrupt`] if the table cannot be read, lacks a batch, or holds what is no request.
+    pub(crate) async fn accepted(&self, incarnation: &Incarnation, span: BatchSpan) -> Result<Vec<Accepted>> {
         let log = self.log_of(&TableSpec::requests());
-        let mut files = log.live_files(None).await?;
+        let intake = self.chain(incarnation, Job::Mutate, &self.project.requests.intake, Shard::WHOLE);
+        let mut files = log.live_files_with(&app_id(intake.chain()), span.to).await?;
         let mut accepted = self.taken_here.take_from(&mut files);
         accepted.retain(|a| a.batch > span.from && a.batch <= span.to);
         for file in files {

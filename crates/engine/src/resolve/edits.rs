@@ -121,6 +121,8 @@ impl<'a> EditPlanner<'a> {
             }
         }
         let remembered = remembered.text();
+        #[cfg(feature = "plants")]
+        let remembered = remembered.filter(|_| !alluvium_lake::Plant::NoOriginalValue.grows());
         if remembered.as_deref() != rows.original_text(row) {
             differs = true;
             self.edits.cells.entry(ORIGINAL.to_owned()).or_default().push(row, remembered);

@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use alluvium_core::{Dataset, ReadKind};
 use alluvium_engine::{ChangesRequest, Engine};
-use alluvium_testkit::Row;
+use alluvium_testkit::{Change, Place, Row, Walk};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Date32Type, Float64Type, Int64Type, TimeUnit, TimestampMicrosecondType};
 use chrono::DateTime;
-
-use crate::oracle_walk::{Change, Place, Walk};
 
 /// Every version's changed rows are those that the version changed; and put one upon another they give the table.
 pub async fn check_changes(walk: &Walk, engine: &Engine, dataset: &Dataset) {

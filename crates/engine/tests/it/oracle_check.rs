@@ -6,14 +6,13 @@ use std::sync::Arc;
 use alluvium_core::{BatchNumber, Dataset, Op, Request, Scope};
 use alluvium_engine::{Engine, RequestState};
 use alluvium_lake::Store;
-use alluvium_testkit::{Accepted, AtPosition, Lab, OracleRow, Row, Settling, TableReader, is_late};
+use alluvium_testkit::{Accepted, AtPosition, Lab, OracleRow, Place, Row, Settling, TableReader, Walk, is_late};
 use chrono::DateTime;
 use object_store::ObjectStore;
 use serde_json::Value;
 
 use crate::oracle_changes::check_changes;
 use crate::oracle_history::{DATASETS, Event, History, Sent, is_number, value_of};
-use crate::oracle_walk::{Place, Walk};
 
 /// Requests whose lateness is asked for: each takes a walk through all.
 const LATE_SAMPLES: usize = 12;
@@ -35,7 +34,7 @@ pub async fn check(history: &History, lab: &Lab, store: &Arc<dyn ObjectStore>) {
     let last = accepted.iter().map(|a| a.batch).max().unwrap();
     let mut expected = BTreeMap::new();
     for (at, dataset) in project.datasets.iter().enumerate() {
-        let walk = Walk::of(store, DATASETS[at]).await;
+        let walk = Walk::of(store, DATASETS[at]).await.unwrap_or_else(|fault| panic!("{fault}"));
         assert!(walk.versions.last().unwrap().position >= last.0, "{}: not all requests were applied", DATASETS[at]);
         let last = BatchNumber(walk.versions.last().unwrap().position);
         let settling = Settling::new(dataset, &accepted, last);

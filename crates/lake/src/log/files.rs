@@ -1,6 +1,6 @@
 //! The live files of a table.
 
-use alluvium_core::{Error, Kind, Result};
+use alluvium_core::{BatchNumber, Error, Kind, Result, TxnVersion};
 use arrow::array::RecordBatch;
 use deltalake_core::DeltaTableError;
 use deltalake_core::kernel::EagerSnapshot;
@@ -75,6 +75,26 @@ impl DeltaLog {
                 mark: f.deletion_vector_descriptor().map(|v| mark_of(v.storage_type.as_ref(), &v.path_or_inline_dv, v.offset)),
             })
             .collect())
+    }
+
+    /// The files of a version that carries `batch` of an application, or a later one. The batch is finished, so a log that does not tell of it
+    /// is one that the store lists late: it is read again.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::live_files`]; [`Kind::Corrupt`] if the log does not carry the batch at all.
+    pub async fn live_files_with(&self, app_id: &str, batch: BatchNumber) -> Result<Vec<LiveFile>> {
+        let lacks = || {
+            Error::new(Kind::Corrupt, format!("table {} does not carry batch {}, which was finished", self.root(), batch.0))
+                .hint("the table was restored to an older version or replaced; bring back the newest version of its _delta_log")
+        };
+        self.looking_again(|| async {
+            let state = self.state(app_id).await?.ok_or_else(lacks)?;
+            match state.txn().and_then(TxnVersion::key) {
+                Some(carried) if carried.batch >= batch => self.live_files(Some(state.version())).await,
+                _ => Err(lacks()),
+            }
+        })
+        .await
     }
 
     /// The digest of the live files of a version.

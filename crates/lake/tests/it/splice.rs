@@ -113,7 +113,7 @@ async fn splice_all(dir: &FsPath, spec: &TableSpec) -> (usize, Vec<String>) {
         let edits = scripted(file.rows(), entry.name.contains("less"));
         let spliced = file.splice(&edits, &settings, None).await.unwrap();
         let [made] = spliced.files.as_slice() else { panic!("{} became {} files", entry.name, spliced.files.len()) };
-        std::fs::write(out.join(&entry.name), &bytes_of(&made)).unwrap();
+        std::fs::write(out.join(&entry.name), bytes_of(made)).unwrap();
         if spliced.fell_back {
             fell_back.push(entry.name.clone());
         }

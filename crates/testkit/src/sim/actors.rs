@@ -14,14 +14,21 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 
 use super::dice::{Dice, hash};
+use super::plan::Plan;
 use super::world::{Inner, World};
 
 /// The tables of a world.
-pub(super) const TABLES: [&str; 3] = ["edit", "dead_letters", "notifications"];
+const TABLES: [&str; 3] = ["edit", "dead_letters", "notifications"];
+/// Those of a world where requests come.
+const TABLES_AND_REQUESTS: [&str; 6] = ["edit", "dead_letters", "notifications", "requests", "retries", "_alluvium/outcomes"];
+
+pub(super) fn tables(plan: &Plan) -> &'static [&'static str] {
+    if plan.requests.is_some() { &TABLES_AND_REQUESTS } else { &TABLES }
+}
 
 /// One vacuum of all tables. `retain`: younger files are left alone.
-pub(super) async fn vacuum(world: &World, store: &Store, resolver: &Resolver, retain: Duration) -> Result<()> {
-    for table in TABLES {
+pub(super) async fn vacuum(world: &World, plan: &Plan, store: &Store, resolver: &Resolver, retain: Duration) -> Result<()> {
+    for table in tables(plan) {
         let log = DeltaLog::new(store, Path::from(format!("{}/{table}", resolver.namespace())));
         // 1: the files.
         let found: Vec<_> = match store.object_store().list(Some(log.root())).try_collect().await {
@@ -43,7 +50,7 @@ pub(super) async fn vacuum(world: &World, store: &Store, resolver: &Resolver, re
         let live = live(&log).await?;
         let mut dead = Vec::new();
         for (name, file) in names.into_iter().filter(|(name, _)| !live.contains(name)) {
-            if table == "notifications" {
+            if *table == "notifications" {
                 dead.push((name, file, None));
                 continue;
             }
@@ -53,7 +60,8 @@ pub(super) async fn vacuum(world: &World, store: &Store, resolver: &Resolver, re
                 match chain.record(file.key).await? {
                     Some(BatchRecord { body: RecordBody::Void, .. }) => break false,
                     Some(BatchRecord { body: RecordBody::Intent(intent), .. }) => {
-                        break intent.data.adds.iter().chain(&intent.dead_letters.adds).any(|a| a.path == name);
+                        let all = [&intent.data, &intent.dead_letters, &intent.retries, &intent.outcomes];
+                        break all.iter().flat_map(|files| &files.adds).any(|a| a.path == name);
                     }
                     None => {
                         let void = BatchRecord {
@@ -99,8 +107,8 @@ async fn live(log: &DeltaLog) -> Result<Vec<String>> {
 
 /// One round of the other program: a checkpoint of a table's newest version, and a cleanup below it that keeps every version from
 /// the base of any unfinished record on.
-pub(super) async fn clean_up(world: &World, store: &Store, dice: &mut Dice) {
-    let table = dice.one_of(&TABLES);
+pub(super) async fn clean_up(world: &World, plan: &Plan, store: &Store, dice: &mut Dice) {
+    let table = dice.one_of(tables(plan));
     let directory = Path::from(format!("default/{table}/_delta_log"));
     let Some(newest) = entries(&world.inner(), &directory).last_key_value().map(|(v, _)| *v) else { return };
     let log = DeltaLog::new(store, Path::from(format!("default/{table}")));

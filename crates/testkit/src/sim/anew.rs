@@ -123,8 +123,14 @@ mod tests {
     use crate::sim::input::Sort;
     use crate::sim::topic::Stood;
 
-    const FOUR: fn(&'static str) -> SourceFile =
-        |mark| SourceFile { name: "t/0".to_owned(), records: vec![Sort::Fits; 4], comes_ms: 0, gap_after: 0, mark };
+    const FOUR: fn(&'static str) -> SourceFile = |mark| SourceFile {
+        name: "t/0".to_owned(),
+        records: vec![Sort::Fits; 4],
+        comes_ms: 0,
+        gap_after: 0,
+        mark,
+        people: false,
+    };
 
     /// What comes out if a chain took these records of the old topic, and of the new one.
     fn came_of(old: &[usize], new: &[usize], id: Option<&str>, loss: Option<i64>, refused: bool) -> Result<(), String> {

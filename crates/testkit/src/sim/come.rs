@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::asked::RequestsPlan;
 use super::cluster::TOPIC;
 use super::dice::hash;
 use super::input::SourceFile;
@@ -17,6 +18,15 @@ impl Stage {
             let (file, directory) = (file.clone(), self.directory.clone());
             self.world.later(Duration::from_millis(file.comes_ms), hash(&("file", number)), move |_| {
                 let _a_file_that_did_not_come_is_missed_later = file.write(&directory);
+            });
+        }
+    }
+
+    pub(super) fn requests_come(&self, requests: &RequestsPlan) {
+        for (number, bundle) in requests.bundles.iter().enumerate().filter(|_| requests.in_files) {
+            let (bundle, directory) = (bundle.clone(), self.directory.clone());
+            self.world.later(Duration::from_millis(bundle.comes_ms), hash(&("asked", number)), move |_| {
+                let _a_file_that_did_not_come_is_missed_later = bundle.write(&directory);
             });
         }
     }

@@ -6,11 +6,18 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use super::dice::Dice;
+use chrono::DateTime;
+
+use super::asked::RequestsPlan;
+use super::dice::{Dice, hash};
 use crate::check::Landed;
+use crate::oracle::OracleRow;
 use crate::table::{Fault, Row};
 
-const ORGS: [&str; 3] = ["a/b c", "b%20", "ç"];
+pub(super) const ORGS: [&str; 3] = ["a/b c", "b%20", "ç"];
+/// 2026-01-01T00:00:00Z.
+pub(super) const FIRST_DAY_MICROS: i64 = 1_767_225_600_000_000;
+const DAY_MICROS: i64 = 86_400_000_000;
 
 /// What a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +43,8 @@ pub(super) struct SourceFile {
     pub(super) gap_after: usize,
     /// Tells its records from those of another file, or partition, of the same name.
     pub(super) mark: &'static str,
+    /// Its records hold ids that requests are about.
+    pub(super) people: bool,
 }
 
 /// What must have come of a file.
@@ -53,7 +62,16 @@ impl Expected {
 }
 
 /// The declaration that ingest goes by, and the mended one that replays do.
-pub(super) fn declaration(source: &str, max_rows: u64, mended: bool) -> String {
+pub(super) fn declaration(source: &str, max_rows: u64, mended: bool, requests: Option<&RequestsPlan>) -> String {
+    let by = requests.map_or("org", |requests| requests.partition_by);
+    let (people, identities, more) = match requests {
+        None => ("", "identities: [lead]", ""),
+        Some(_) => (
+            ", who: string, dev: string, note: string",
+            "key: lead\n    identities: [who, { field: dev, on_erase: clear, clear: [note] }]",
+            "requests: { source: { files: { path: ./asked, format: json } }, max_attempts: 2 }\n",
+        ),
+    };
     let n = if mended { "n: { type: long, from: number }, n_text: { type: string, from: n }" } else { "n: long" };
     format!(
         "project: sim
@@ -64,11 +82,11 @@ datasets:
     source: {{ {source} }}
     org: org
     event_time: at
-    fields: {{ org: string, at: timestamp, {n}, lead: string }}
-    identities: [lead]
-    layout: {{ partition_by: [org] }}
+    fields: {{ org: string, at: timestamp, {n}, lead: string{people} }}
+    {identities}
+    layout: {{ partition_by: [{by}] }}
     batch: {{ max_rows: {max_rows} }}
-"
+{more}"
     )
 }
 
@@ -83,7 +101,7 @@ impl SourceFile {
         };
         let records = (0..count).map(|_| sort(dice)).collect();
         // Names need not sort as the files come.
-        Self { name: format!("{:02}-{number}.json", dice.below(100)), records, comes_ms, gap_after: 0, mark: "" }
+        Self { name: format!("{:02}-{number}.json", dice.below(100)), records, comes_ms, gap_after: 0, mark: "", people: false }
     }
 
     /// The partition in its place once the topic was made anew.
@@ -112,17 +130,41 @@ impl SourceFile {
     pub(super) fn line(&self, i: usize) -> String {
         let (org, day) = (ORGS[i % 3], 1 + i % 2);
         let lead = self.lead(i);
-        match self.records[i] {
-            Sort::Fits => format!(r#"{{"org":"{org}","at":"2026-01-0{day}T23:59:59.5Z","n":{i},"lead":"{lead}"}}"#),
-            Sort::Rescued => {
-                format!(r#"{{"org":"{org}","at":"2026-01-0{day}T23:59:59.5Z","n":{i},"lead":"{lead}","mood":"good"}}"#)
+        let mut more = String::new();
+        if let Some(OracleRow { ids, values, .. }) = self.people.then(|| self.source_row(i)) {
+            for (field, id) in ids {
+                more += &id.map_or_else(|| format!(r#","{field}":null"#), |id| format!(r#","{field}":"{id}""#));
             }
-            Sort::Refused => format!(r#"{{"org":"{org}","at":"2026-01-0{day}T23:59:59.5Z","n":"many","lead":"{lead}"}}"#),
+            more.extend(values.iter().map(|(column, value)| format!(r#","{column}":{value}"#)));
+        }
+        match self.records[i] {
+            Sort::Fits => format!(r#"{{"org":"{org}","at":"2026-01-0{day}T23:59:59.5Z","n":{i},"lead":"{lead}"{more}}}"#),
+            Sort::Rescued => {
+                format!(r#"{{"org":"{org}","at":"2026-01-0{day}T23:59:59.5Z","n":{i},"lead":"{lead}"{more},"mood":"good"}}"#)
+            }
+            Sort::Refused => {
+                format!(r#"{{"org":"{org}","at":"2026-01-0{day}T23:59:59.5Z","n":"many","lead":"{lead}"{more}}}"#)
+            }
             Sort::Hopeless => format!("no json {lead}"),
         }
     }
 
-    /// The row that record `i` must become.
+    /// What the oracle of requests asks of record `i`, of a file whose records hold ids.
+    pub(super) fn source_row(&self, i: usize) -> OracleRow {
+        let some = |field: &str, most: u64| match hash(&(&self.name, i, field)) % (most + 1) {
+            0 => None,
+            number => Some(format!("{}{number}", &field[..1])),
+        };
+        OracleRow {
+            org: ORGS[i % 3].to_owned(),
+            ids: BTreeMap::from([("who".to_owned(), some("who", 5)), ("dev".to_owned(), some("dev", 3))]),
+            key: Some(self.lead(i)),
+            event_time: FIRST_DAY_MICROS + i64::from(i % 2 == 1) * DAY_MICROS + DAY_MICROS - 500_000,
+            values: BTreeMap::from([("note".to_owned(), format!("\"note {}\"", i % 2))]),
+        }
+    }
+
+    /// The row that record `i` must become, but for ids that requests are about.
     pub(super) fn row(&self, i: usize) -> Row {
         let (org, day) = (ORGS[i % 3], 1 + i % 2);
         let mut row = BTreeMap::from([
@@ -149,15 +191,24 @@ impl SourceFile {
 
     /// Puts the file into the inbox, whole, with a time that is the same in every run.
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
-        let inbox = directory.join("inbox");
-        fs::create_dir_all(&inbox)?;
         let text: String = (0..self.records.len()).map(|i| self.line(i) + "\n").collect();
-        let unfinished = inbox.join(format!("{}.tmp", self.name));
-        fs::write(&unfinished, text)?;
-        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_225_600_000 + self.comes_ms);
-        fs::File::options().write(true).open(&unfinished)?.set_times(FileTimes::new().set_modified(time))?;
-        fs::rename(unfinished, inbox.join(&self.name))
+        put_file(&directory.join("inbox"), &self.name, &text, self.comes_ms)
     }
+}
+
+/// Puts a file into a directory, whole, with a time that is the same in every run.
+pub(super) fn put_file(directory: &Path, name: &str, text: &str, comes_ms: u64) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let unfinished = directory.join(format!("{name}.tmp"));
+    fs::write(&unfinished, text)?;
+    let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_225_600_000 + comes_ms);
+    fs::File::options().write(true).open(&unfinished)?.set_times(FileTimes::new().set_modified(time))?;
+    fs::rename(unfinished, directory.join(name))
+}
+
+/// A time as the tables' reader prints it.
+pub(super) fn time(micros: i64) -> String {
+    DateTime::from_timestamp_micros(micros).map_or_else(String::new, |at| at.format("%Y-%m-%dT%H:%M:%S%.6fZ").to_string())
 }
 
 /// The rows and dead letters of a world, by source, place, and what tells records of one place apart.

@@ -6,6 +6,7 @@
 
 mod actors;
 mod anew;
+mod asked;
 mod bucket;
 mod cluster;
 mod come;
@@ -13,6 +14,7 @@ mod dice;
 mod fate;
 mod hunt;
 mod input;
+mod judge;
 mod machine;
 mod plan;
 mod readers;

@@ -5,12 +5,16 @@ use std::sync::Arc;
 
 use alluvium_core::ReadKind;
 
+use super::asked::RequestsPlan;
 use super::cluster::TOPIC;
 use super::dice::Dice;
 use super::fate::Weather;
 use super::input::SourceFile;
 use super::readers::Reading;
 use super::topic::TopicPlan;
+
+/// In so many of a thousand worlds where requests may come, they do.
+const REQUESTS_COME: u64 = 500;
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +30,15 @@ pub(super) enum Role {
     },
     /// Takes dead letters in again, by the mended declaration.
     Replay,
+    /// Hands requests over as they come.
+    Submit,
+    /// Takes requests in and applies them, now and then.
+    Mutate,
+    /// Does both of requests and records, as they come, until it is asked to stop.
+    All {
+        /// When it is asked, in milliseconds.
+        until_ms: u64,
+    },
     /// Removes unreferenced files, by the four steps.
     Vacuum,
     /// Reads changes under a name.
@@ -64,6 +77,8 @@ pub(super) struct Plan {
     pub(super) after: &'static str,
     /// The source is a topic whose partitions are the files.
     pub(super) topic: Option<TopicPlan>,
+    /// Requests come, too.
+    pub(super) requests: Option<RequestsPlan>,
     /// Leases only save work: without shared ones, every process believes that it is alone.
     pub(super) shared_leases: bool,
 }
@@ -159,10 +174,44 @@ impl Plan {
             }
             processes.push(ProcessPlan::roll(&mut dice_of_ends, Role::Deletes));
         }
-        let max_rows = if long { 1 } else { dice.between(1, 8) };
+        let mut requests = None;
+        let mut dice_of_requests = Dice::of(seed, &"requests");
+        if !long && !loses && after.is_none() && dice_of_requests.thousandths(REQUESTS_COME) {
+            files.iter_mut().for_each(|file| file.people = true);
+            let replays = processes.iter().any(|process| process.role == Role::Replay);
+            // What the mended declaration alone knows of a row would be lost where it moves.
+            requests = Some(RequestsPlan::roll(&mut dice_of_requests, &files, !replays));
+            for process in &mut processes {
+                if let Role::Reads(reading) = &mut process.role {
+                    // What a reader of rows must be given where rows change is told elsewhere.
+                    reading.kind = ReadKind::Partitions;
+                }
+            }
+            processes.extend(Self::who_mutates(&mut dice_of_requests, requests.as_ref()));
+        }
+        let most_rows = if requests.is_some() { 4 } else { 8 };
+        let max_rows = if long { 1 } else { dice.between(1, most_rows) };
         let after = after.unwrap_or_else(|| dice.one_of(&["keep", "keep", "delete", "move:./taken"]));
         let shared_leases = dice.thousandths(400);
-        Self { seed, weather, files, anew, processes, max_rows, after, topic, shared_leases }
+        Self { seed, weather, files, anew, processes, max_rows, after, topic, requests, shared_leases }
+    }
+
+    /// The processes that have to do with requests.
+    fn who_mutates(dice: &mut Dice, requests: Option<&RequestsPlan>) -> Vec<ProcessPlan> {
+        let mut roles = vec![Role::Mutate];
+        if dice.thousandths(500) {
+            roles.push(Role::Mutate);
+        }
+        if dice.thousandths(250) {
+            roles.push(Role::All { until_ms: dice.between(1_000, 20_000) });
+        }
+        if requests.is_some_and(|requests| !requests.in_files) {
+            roles.push(Role::Submit);
+            if dice.thousandths(300) {
+                roles.push(Role::Submit);
+            }
+        }
+        roles.into_iter().map(|role| ProcessPlan::roll(dice, role)).collect()
     }
 
     /// The source, as the project file says it.
@@ -179,7 +228,8 @@ impl Plan {
         let last = self.files.iter().chain(&self.anew).map(|f| f.comes_ms + pace_ms * f.records.len() as u64).max().unwrap_or(0);
         let back = self.topic.as_ref().and_then(|t| t.away).map_or(0, |(from, away)| from + away);
         let losses = self.topic.iter().flat_map(|t| t.expiries.iter().map(|e| e.at_ms));
-        last.max(back).max(losses.max().unwrap_or(0)).max(self.anew_ms().unwrap_or(0)) + 1
+        let asked = self.requests.iter().flat_map(|r| r.bundles.iter().map(|b| b.comes_ms)).max().unwrap_or(0);
+        last.max(back).max(asked).max(losses.max().unwrap_or(0)).max(self.anew_ms().unwrap_or(0)) + 1
     }
 
     /// When the topic made anew is there.
@@ -200,6 +250,12 @@ impl Plan {
     /// Whether somebody cleans up logs without asking who reads them.
     pub(super) fn cleans_up(&self) -> bool {
         self.processes.iter().any(|p| p.role == Role::Cleanup)
+    }
+
+    /// Whether a process looks for longer at files and versions that are no longer the table's than others keep them.
+    pub(super) fn reads_what_goes(&self, process: usize) -> bool {
+        let mutates = matches!(self.processes[process].role, Role::Mutate | Role::All { .. });
+        mutates && self.processes.iter().any(|p| matches!(p.role, Role::Vacuum | Role::Cleanup))
     }
 
     pub(super) fn replays(&self, without: &Without) -> bool {

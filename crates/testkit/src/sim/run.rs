@@ -12,6 +12,7 @@ use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
 use super::actors;
+use super::asked::make_place;
 use super::cluster::SimBroker;
 use super::dice::{Dice, hash};
 use super::input::declaration;
@@ -108,6 +109,12 @@ impl Stage {
             None => self.files_come(),
             Some(topic) => self.records_come(topic),
         }
+        if let Some(requests) = &self.plan.requests {
+            if let Err(error) = make_place(&self.directory) {
+                return Some(format!("a directory cannot be made: {error}"));
+            }
+            self.requests_come(requests);
+        }
         let processes: Vec<_> = (0..self.plan.processes.len()).filter(|i| !self.without.processes.contains(i)).collect();
         let lives = processes.into_iter().map(|process| {
             let stage = self.clone();
@@ -191,6 +198,8 @@ impl Stage {
         match error.kind() {
             Kind::Fenced => Ok(()),
             Kind::Unavailable if faults > 0 || cluster_failed => Ok(()),
+            // Others clean up at once what is kept for days.
+            Kind::NotFound | Kind::Corrupt if self.plan.reads_what_goes(process) => Ok(()),
             // Who finds that what it works on is gone may say so in its own way.
             Kind::Conflict | Kind::NotFound | Kind::Corrupt | Kind::Unavailable if self.plan.deletes() => Ok(()),
             kind => Err(format!("p{process} failed as {kind:?} after {faults} faults: {}", error.chain_text())),
@@ -208,9 +217,9 @@ impl Stage {
         let (store, machine) = self.store(process, life, true);
         let mut dice = Dice::of(self.plan.seed, &("role", process, life));
         match role {
-            Role::UntilIdle | Role::Once | Role::Follow { .. } | Role::Replay => {
+            Role::UntilIdle | Role::Once | Role::Follow { .. } | Role::Replay | Role::All { .. } => {
                 let stop = Stop::default();
-                if let Role::Follow { until_ms } = role {
+                if let Role::Follow { until_ms } | Role::All { until_ms } = role {
                     let left = Duration::from_millis(until_ms).saturating_sub(Duration::from_nanos(self.world.now()));
                     let stop = stop.clone();
                     self.world.later(left, hash(&("stop", process)), move |_| stop.ask());
@@ -218,10 +227,25 @@ impl Stage {
                 let engine = self.engine(store, machine, stop, role == Role::Replay);
                 errors(ingest(&engine, role, self.plan.processes[process].accepts_loss).await)
             }
+            Role::Mutate => {
+                let engine = self.engine(store, machine.clone(), Stop::default(), false);
+                for _ in 0..dice.between(2, 7) {
+                    let failed = errors(ingest(&engine, role, false).await);
+                    if !failed.is_empty() {
+                        return failed;
+                    }
+                    machine.sleep(Duration::from_millis(dice.of_any_size(1, 4, 12))).await;
+                }
+                Vec::new()
+            }
+            Role::Submit => {
+                let engine = self.engine(store, machine.clone(), Stop::default(), false);
+                self.submits(&engine, machine.as_ref()).await.err().into_iter().collect()
+            }
             Role::Vacuum => {
                 for _ in 0..dice.between(1, 4) {
                     let retain = Duration::from_millis(dice.one_of(&[0, 100, 5_000]));
-                    if let Err(error) = actors::vacuum(&self.world, &store, &resolver(), retain).await {
+                    if let Err(error) = actors::vacuum(&self.world, &self.plan, &store, &resolver(), retain).await {
                         return vec![error];
                     }
                     store.machine().sleep(Duration::from_millis(dice.between(10, 8_000))).await;
@@ -254,11 +278,21 @@ impl Stage {
                 let calm = Store::over(Arc::new(SimStore::new(&self.world, process, life, false)));
                 for _ in 0..dice.between(3, 30) {
                     store.machine().sleep(Duration::from_millis(dice.of_any_size(10, 4, 13))).await;
-                    actors::clean_up(&self.world, &calm, &mut dice).await;
+                    actors::clean_up(&self.world, &self.plan, &calm, &mut dice).await;
                 }
                 Vec::new()
             }
         }
+    }
+
+    /// Hands over all requests, each when it comes, or at once if it came before.
+    pub(super) async fn submits(&self, engine: &Engine, machine: &dyn Machine) -> alluvium_core::Result<()> {
+        for bundle in self.plan.requests.iter().flat_map(|requests| &requests.bundles) {
+            let comes = Duration::from_millis(bundle.comes_ms);
+            machine.sleep(comes.saturating_sub(Duration::from_nanos(self.world.now()))).await;
+            engine.submit_requests(&bundle.name, bundle.lines().into()).await?;
+        }
+        Ok(())
     }
 
     pub(super) fn store(&self, process: usize, life: u32, faults: bool) -> (Store, Arc<SimMachine>) {
@@ -267,9 +301,14 @@ impl Stage {
         (Store::over(Arc::new(SimStore::new(&self.world, process, life, faults))).on(machine.clone()), machine)
     }
 
+    /// The project file of the world.
+    pub(super) fn declaration(&self, mended: bool) -> String {
+        declaration(&self.plan.source(), self.plan.max_rows, mended, self.plan.requests.as_ref())
+    }
+
     pub(super) fn engine(&self, store: Store, clock: Arc<SimMachine>, stop: Stop, mended: bool) -> Engine {
-        let text = declaration(&self.plan.source(), self.plan.max_rows, mended);
-        let project = Project::parse(&text, &|_| None).unwrap_or_else(|e| panic!("{}", e.render("alluvium.yaml")));
+        let project =
+            Project::parse(&self.declaration(mended), &|_| None).unwrap_or_else(|e| panic!("{}", e.render("alluvium.yaml")));
         let store = if self.plan.shared_leases { store } else { store.layered(|inner| Arc::new(OwnLeases::new(inner))) };
         Engine::new(EngineSettings {
             project,
@@ -293,9 +332,11 @@ pub(super) async fn ingest(engine: &Engine, role: Role, accept_loss: bool) -> al
     let datasets = engine.datasets(&[])?;
     let mode = match role {
         Role::Replay => return engine.replay_dead_letters(&datasets).await,
+        Role::Mutate => return engine.mutate(&datasets, Mode::UntilIdle).await,
+        Role::All { .. } => return engine.run_all(&datasets, IngestOptions { mode: Mode::Follow, accept_loss }).await,
         Role::Once => Mode::Once,
         Role::Follow { .. } => Mode::Follow,
-        Role::UntilIdle | Role::Vacuum | Role::Cleanup | Role::Reads(_) | Role::Deletes => Mode::UntilIdle,
+        Role::UntilIdle | Role::Submit | Role::Vacuum | Role::Cleanup | Role::Reads(_) | Role::Deletes => Mode::UntilIdle,
     };
     engine.ingest(&datasets, IngestOptions { mode, accept_loss }).await
 }

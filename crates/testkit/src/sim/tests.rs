@@ -18,7 +18,8 @@ fn one_seed_is_one_history_and_one_end() {
 
 #[test]
 fn offsets_of_a_partition_with_gaps_leave_one_out_after_each_so_many() {
-    let partition = SourceFile { name: "t/0".to_owned(), records: vec![Sort::Fits; 6], comes_ms: 0, gap_after: 2, mark: "" };
+    let partition =
+        SourceFile { name: "t/0".to_owned(), records: vec![Sort::Fits; 6], comes_ms: 0, gap_after: 2, mark: "", people: false };
     assert_eq!((0..6).map(|i| partition.offset(i)).collect::<Vec<_>>(), [0, 1, 3, 4, 6, 7]);
 }
 
@@ -43,7 +44,14 @@ fn landed_of(file: &SourceFile) -> Landed {
 
 #[test]
 fn a_row_that_is_lost_or_changed_or_was_never_there_is_told() {
-    let file = SourceFile { name: "a.json".to_owned(), records: vec![Sort::Fits; 3], comes_ms: 0, gap_after: 0, mark: "" };
+    let file = SourceFile {
+        name: "a.json".to_owned(),
+        records: vec![Sort::Fits; 3],
+        comes_ms: 0,
+        gap_after: 0,
+        mark: "",
+        people: false,
+    };
     let files = [Expected::all(&file)];
     let whole = landed_of(&file);
     assert_eq!(check(&files, &whole, false), Ok(()));

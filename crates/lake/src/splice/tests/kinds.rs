@@ -58,7 +58,7 @@ async fn spliced(file: &Bytes, edits: &Edits, spec: &TableSpec) -> Spliced {
 /// A column of what a file became, as Parquet's reader gives it.
 fn column(spliced: &Spliced, name: &str) -> ArrayRef {
     let [file] = spliced.files.as_slice() else { panic!("{} files", spliced.files.len()) };
-    let mut reader = ParquetRecordBatchReaderBuilder::try_new(bytes_of(&file)).unwrap().build().unwrap();
+    let mut reader = ParquetRecordBatchReaderBuilder::try_new(bytes_of(file)).unwrap().build().unwrap();
     reader.next().unwrap().unwrap().column_by_name(name).unwrap().clone()
 }
 
@@ -284,7 +284,7 @@ async fn a_file_that_passes_its_target_becomes_several_in_order() {
     for made in &made.files {
         let stats: Value = serde_json::from_str(&made.stats).unwrap();
         assert_eq!(stats["minValues"]["n"], all.len() as i64);
-        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes_of(&made)).unwrap().build().unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes_of(made)).unwrap().build().unwrap();
         for batch in reader {
             all.extend_from_slice(batch.unwrap().column(0).as_primitive::<Int64Type>().values());
         }

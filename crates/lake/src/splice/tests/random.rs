@@ -185,13 +185,13 @@ fn check(make: &Make) {
         assert_copied(&source, &spliced, &edits);
         // The new files are files like any other: nothing changes in them when nothing is to change.
         for made in &spliced.files {
-            let file = open(&bytes_of(&made)).await.unwrap();
+            let file = open(&bytes_of(made)).await.unwrap();
             let again = file.splice(&Edits::default(), &settings(&spec), Some(&made.stats)).await.unwrap();
             assert_eq!((again.bytes_encoded, again.fell_back), (0, false));
-            assert_eq!(chunks(&bytes_of(&again.files[0])), chunks(&bytes_of(&made)));
+            assert_eq!(chunks(&bytes_of(&again.files[0])), chunks(&bytes_of(made)));
             // Their indexes of pages, if they have any, lead to the right rows.
-            assert_read_at(&open_as(&bytes_of(&made), 8, |_| {}).await.unwrap(), &bytes_of(&made), &mut dice).await;
-            assert_eq!(footer_with_index(&bytes_of(&made)), footer_with_index(&source));
+            assert_read_at(&open_as(&bytes_of(made), 8, |_| {}).await.unwrap(), &bytes_of(made), &mut dice).await;
+            assert_eq!(footer_with_index(&bytes_of(made)), footer_with_index(&source));
         }
         // Rows are found by their values, and read where they are.
         for column in ["id", "number", "small", "flag", "day", "at", "price"] {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use alluvium_testkit::{Row, TableReader};
 use object_store::ObjectStore;
+
+use crate::table::{Fault, Row, TableReader};
 
 /// Source and offset: which row it is.
 pub type Place = (String, u64);
@@ -12,6 +13,7 @@ pub type Place = (String, u64);
 pub type Change = (Option<Arc<Row>>, Option<Arc<Row>>);
 
 /// A version of a table.
+#[derive(Debug, Clone)]
 pub struct Version {
     /// The ledger's position.
     pub position: u64,
@@ -22,59 +24,76 @@ pub struct Version {
 }
 
 /// All versions of a table.
+#[derive(Debug, Clone)]
 pub struct Walk {
+    /// From version 0 on.
     pub versions: Vec<Version>,
 }
 
 impl Walk {
-    /// Reads the table. Fails if a row is there twice at any version, or a transaction goes back.
-    pub async fn of(store: &Arc<dyn ObjectStore>, dataset: &str) -> Self {
+    /// Reads the table of the default namespace. It needs all files that any version had.
+    ///
+    /// # Errors
+    /// A row that is there twice at any version, a transaction that goes back, a file without rows, and what [`TableReader`] finds.
+    pub async fn of(store: &Arc<dyn ObjectStore>, dataset: &str) -> Result<Self, Fault> {
         let table = TableReader::new(store, &format!("default/{dataset}"));
-        let log = table.log().await.unwrap_or_else(|fault| panic!("{fault}"));
-        TableReader::live(&log).unwrap_or_else(|fault| panic!("{dataset}: {fault}"));
+        let log = table.log().await?;
+        TableReader::live(&log).map_err(|fault| format!("{dataset}: {fault}"))?;
         let mut files: BTreeMap<&str, BTreeMap<Place, Arc<Row>>> = BTreeMap::new();
         let mut txns: BTreeMap<&str, i64> = BTreeMap::new();
         let (mut versions, mut position) = (Vec::new(), 0);
         for (number, entry) in log.iter().enumerate() {
+            let told = |what: String| format!("{dataset} version {number}: {what}");
             let mut batch = None;
             for (app, version) in &entry.txns {
                 let before = txns.insert(app, *version);
+                let at = u64::try_from(*version).map_err(|e| told(format!("{app} at {version}: {e}")))?;
                 if app.ends_with("/ledger") {
-                    assert!(before.is_none_or(|b| b <= *version), "{dataset} version {number}: {app} goes back");
-                    position = u64::try_from(*version).unwrap();
-                } else if app.split('/').count() == 5 {
-                    assert!(before.is_none_or(|b| b < *version), "{dataset} version {number}: {app} does not go on");
-                    let job = app.split('/').nth(2).unwrap();
-                    assert!(batch.replace((job.to_owned(), u64::try_from(*version).unwrap() / 1024)).is_none());
+                    if before.is_some_and(|before| before > *version) {
+                        return Err(told(format!("{app} goes back")));
+                    }
+                    position = at;
+                } else if let [_, _, job, _, _] = app.split('/').collect::<Vec<_>>()[..] {
+                    if before.is_some_and(|before| before >= *version) {
+                        return Err(told(format!("{app} does not go on")));
+                    }
+                    if batch.replace((job.to_owned(), at / 1024)).is_some() {
+                        return Err(told("it carries two batches".to_owned()));
+                    }
                 }
             }
             let mut changed: BTreeMap<Place, Change> = BTreeMap::new();
             for path in &entry.removes {
-                for (place, row) in files.remove(path.as_str()).unwrap() {
+                for (place, row) in files.remove(path.as_str()).unwrap_or_default() {
                     changed.insert(place, (Some(row), None));
                 }
             }
             for add in &entry.adds {
                 let mut rows = BTreeMap::new();
-                for row in table.rows_of(add).await.unwrap_or_else(|fault| panic!("{fault}")) {
-                    let place = (row["_source"].clone(), row["_offset"].parse().unwrap());
+                for row in table.rows_of(add).await? {
+                    let place = place(&row).map_err(told)?;
                     let row = Arc::new(row);
                     let change = changed.entry(place.clone()).or_default();
                     let twice = change.1.replace(row.clone()).is_some()
                         || (change.0.is_none() && files.values().any(|rows| rows.contains_key(&place)));
-                    assert!(!twice, "{dataset} version {number}: the row {place:?} is there twice");
+                    if twice {
+                        return Err(told(format!("the row {place:?} is there twice")));
+                    }
                     rows.insert(place, row);
                 }
-                assert!(!rows.is_empty(), "{dataset} version {number} adds the empty file {}", add.path);
+                if rows.is_empty() {
+                    return Err(told(format!("the empty file {} is added", add.path)));
+                }
                 files.insert(&add.path, rows);
             }
             changed.retain(|_, (before, after)| before != after);
             versions.push(Version { position, batch, changed });
         }
-        Self { versions }
+        Ok(Self { versions })
     }
 
     /// The rows of the newest version.
+    #[must_use]
     pub fn rows(&self) -> BTreeMap<Place, Arc<Row>> {
         let mut rows = BTreeMap::new();
         for version in &self.versions {
@@ -87,4 +106,9 @@ impl Walk {
         }
         rows
     }
+}
+
+fn place(row: &Row) -> Result<Place, Fault> {
+    let offset = row.get("_offset").and_then(|text| text.parse().ok());
+    row.get("_source").cloned().zip(offset).ok_or_else(|| format!("a row without its place: {row:?}"))
 }

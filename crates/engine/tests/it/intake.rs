@@ -1,0 +1,101 @@
+//! Requests that are taken in while listings are late and processes die or are asked to stop.
+
+use std::sync::{Arc, Mutex};
+
+use alluvium_engine::{Mode, Stop};
+use alluvium_lake::Store;
+use alluvium_testkit::{Lab, Listener, PauseStore, Step, TableReader};
+use bytes::Bytes;
+use futures::FutureExt;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+
+use crate::common::{file, memory, run, yaml};
+
+const LOG: &str = "default/requests/_delta_log";
+const REQUEST: &str =
+    r#"{"request_id":"r1","org_id":"ç","op":"convert","field":"lead","from":"a.json-2","to":"L","execution_time":"2026-01-05"}"#;
+
+/// A store whose `nth` listing of the log of requests does not show the newest entry.
+fn listing_late(store: &Arc<dyn ObjectStore>, newest: u64, nth: usize) -> Arc<dyn ObjectStore> {
+    let entry = Path::from(format!("{LOG}/{newest:020}.json"));
+    let (below, hidden, listings) = (store.clone(), Arc::new(Mutex::new(None)), Arc::new(Mutex::new(0)));
+    Arc::new(PauseStore::new(store.clone(), move |step| {
+        let (below, entry, hidden, listings) = (below.clone(), entry.clone(), hidden.clone(), listings.clone());
+        async move {
+            // The step after the listing finds everything as it is.
+            let back = hidden.lock().unwrap().take();
+            if let Some(bytes) = back {
+                below.put(&entry, Bytes::into(bytes)).await.unwrap();
+            }
+            if !matches!(&step, Step::List(path) if path.as_ref() == LOG) {
+                return;
+            }
+            let listing = {
+                let mut listings = listings.lock().unwrap();
+                *listings += 1;
+                *listings
+            };
+            if listing == nth {
+                let bytes = below.get(&entry).await.unwrap().bytes().await.unwrap();
+                below.delete(&entry).await.unwrap();
+                *hidden.lock().unwrap() = Some(bytes);
+            }
+        }
+        .boxed()
+    }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_known_and_folded_whichever_listing_of_their_table_is_late() {
+    for nth in 1..=8 {
+        let dir = tempfile::tempdir().unwrap();
+        file(dir.path(), "a.json", 6);
+        let lab = Lab::new(dir.path(), &yaml("keep", 100));
+        let store = memory();
+        run(&lab, &store).await;
+        let lines = Bytes::from_static(REQUEST.as_bytes());
+        lab.engine(&Store::over(store.clone())).submit_requests("one.json", lines.clone()).await.unwrap();
+        let newest = TableReader::new(&store, "default/requests").log().await.unwrap().len() as u64 - 1;
+        let again = lab.engine(&Store::over(listing_late(&store, newest, nth)));
+        let summary = again.submit_requests("two.json", lines).await.unwrap();
+        assert_eq!((summary.batches, summary.outcome.skipped), (0, 1), "listing {nth} is late");
+        let applying = lab.engine(&Store::over(listing_late(&store, newest, nth)));
+        let summary = applying.mutate(&applying.datasets(&[]).unwrap(), Mode::UntilIdle).await.unwrap();
+        assert!(summary.failed.is_empty(), "listing {nth} is late: {:?}", summary.failed);
+        let rows = TableReader::new(&store, "default/edit").rows().await.unwrap();
+        let changed = rows.iter().filter(|row| row.get("lead").is_some_and(|lead| lead == "L")).count();
+        assert_eq!(changed, 1, "listing {nth} is late");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mutation_asked_to_stop_while_another_process_takes_requests_in_ends_without_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let lab = Lab::new(dir.path(), &yaml("keep", 100)).with_shared_leases();
+    let store = memory();
+    let (stood, stands) = tokio::sync::oneshot::channel();
+    let stood = Arc::new(Mutex::new(Some(stood)));
+    // The other has recorded its batch, and stands still before it marks it as done.
+    let standing = PauseStore::new(store.clone(), move |step| {
+        let stops_here = matches!(&step, Step::Put(path) if path.as_ref().ends_with(".done.json"));
+        let stood = stops_here.then(|| stood.lock().unwrap().take());
+        async move {
+            if let Some(stood) = stood {
+                let _who_waits_hears_it = stood.map(|stood| stood.send(()));
+                std::future::pending::<()>().await;
+            }
+        }
+        .boxed()
+    });
+    let other = lab.engine(&Store::over(Arc::new(standing)));
+    let other = tokio::spawn(async move { other.submit_requests("one.json", REQUEST.into()).await });
+    stands.await.unwrap();
+    let stop = Stop::default();
+    stop.ask();
+    let engine = lab.engine_with(&Store::over(store.clone()), Arc::new(Listener::default()), stop);
+    let summary = engine.mutate(&engine.datasets(&[]).unwrap(), Mode::UntilIdle).await;
+    let failed = summary.map(|summary| summary.failed.len()).map_err(|e| e.chain_text());
+    assert_eq!(failed, Ok(0));
+    other.abort();
+}
