@@ -19,6 +19,7 @@ pub use engine::{Clock, Engine, EngineSettings, Stop, SystemClock};
 pub use ingest::{
     DeadLetter, DeadLetterList, FilePosition, IngestOptions, Mode, PartitionPosition, RunSummary, SourcePosition, TopicPosition,
 };
+pub use mutate::WouldChange;
 pub use observe::{BatchReport, Observer, Silent};
 pub use read::{
     ChainStatus, Changes, ChangesReader, ChangesRequest, ConsumerStatus, DatasetStatus, LastBatch, OpenRequests, PositionStatus,

@@ -50,15 +50,21 @@ async fn dry_run(global: &Global, args: &RunArgs) -> Result<u8> {
     let mut failed = None;
     if args.job != JobArg::Ingest {
         for dataset in engine.datasets(&args.datasets)? {
-            let requests = engine.requests_to_apply(dataset).await?;
+            let would = engine.would_mutate(dataset).await?;
+            let number = output::number;
             match global.output {
                 Output::Json => output::json(&json!({
-                    "job": "mutate", "dataset": dataset.name.0, "dry_run": true, "requests": requests,
+                    "job": "mutate", "dataset": dataset.name.0, "dry_run": true, "requests": would.requests,
+                    "updated": would.updated, "deleted": would.deleted, "files_opened": would.files_opened,
+                    "files_rewritten": would.files_rewritten,
                 }))?,
                 Output::Text => output::line(&format!(
-                    "mutate {}: would apply {} requests that were taken in",
+                    "mutate {}: would apply {} requests that were taken in: {} rows updated, {} deleted, {} files rewritten",
                     dataset.name,
-                    output::number(requests)
+                    number(would.requests),
+                    number(would.updated),
+                    number(would.deleted),
+                    number(would.files_rewritten)
                 ))?,
             }
         }

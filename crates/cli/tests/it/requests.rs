@@ -203,3 +203,28 @@ fn rows_that_move_into_another_partition_take_columns_along_that_are_not_declare
     let text = site.ok(&["query", "SELECT lead_id, note FROM raw.meeting", "--format", "json"]);
     assert_eq!(text.trim(), r#"{"lead_id":"C1","note":"kept"}"#);
 }
+
+#[test]
+fn a_dry_run_says_what_would_change_and_changes_nothing() {
+    let site = site();
+    let delete = json!({ "request_id": "r2", "org_id": "A", "op": "delete", "scope": "record", "id": "c",
+                         "execution_time": "2026-02-01T00:00:00Z" });
+    site.write("more.json", lines(&[convert("r1", "L1", "C1", 1), delete, convert("r3", "L7", "C7", 1)]));
+    site.ok(&["request", "submit", "more.json"]);
+    let before = rows(&site);
+    let would = |dataset: &str| -> Value {
+        let text = site.ok(&["run", "mutate", "--dry-run", "--output", "json"]);
+        let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.find(|line| line["job"] == "mutate" && line["dataset"] == dataset).unwrap()
+    };
+    let expected = json!({ "job": "mutate", "dataset": "engagement", "dry_run": true, "requests": 3, "updated": 2, "deleted": 1,
+                           "files_opened": 1, "files_rewritten": 1 });
+    assert_eq!(would("engagement"), expected);
+    assert_eq!(would("engagement"), expected);
+    // Of a table that has no rows yet nothing would change.
+    assert_eq!(would("meeting")["requests"], 0);
+    assert_eq!(rows(&site), before);
+    let run = summary(&site.ok(&["run", "mutate", "--output", "json"]));
+    assert_eq!((&run["updated"], &run["deleted"], &run["files_rewritten"]), (&json!(2), &json!(1), &json!(1)));
+    assert_eq!(would("engagement")["requests"], 0);
+}

@@ -64,6 +64,15 @@ pub(super) struct Looking {
     pub(super) redeclared: bool,
 }
 
+/// Rows of a file that requests match, and what becomes of them.
+struct Found {
+    opened: SpliceFile,
+    positions: Vec<u64>,
+    /// Of each position what decides, and what may change.
+    rows: RecordBatch,
+    edits: RowEdits,
+}
+
 /// What became of a file.
 pub(super) struct Looked {
     pub(super) file: ChangedFile,
@@ -152,13 +161,31 @@ impl Looking {
     }
 
     /// Opens a file, finds its rows, and rewrites it if one of them becomes something else.
-    pub(super) async fn look(&self, candidate: Candidate) -> Result<Looked> {
-        let Candidate { file, stats, foreign, told } = candidate;
-        let opened = SpliceFile::open(&self.log, &file).await?;
-        let positions = self.positions(&opened, &file, self.wanted_in(foreign), &told).await?;
-        let mut looked = Looked { file, rewrite: None, hits: Hits::new() };
+    pub(super) async fn look(&self, mut candidate: Candidate) -> Result<Looked> {
+        let stats = candidate.stats.take();
+        let mut hits = Hits::new();
+        let mut rewrite = None;
+        if let Some(Found { opened, positions, rows, edits }) = self.find(&candidate, &mut hits).await?
+            && !edits.is_empty()
+        {
+            rewrite = Some(self.rewrite(&opened, stats.as_deref(), &rows, &positions, edits).await?);
+        }
+        Ok(Looked { file: candidate.file, rewrite, hits })
+    }
+
+    /// How many rows of a file would change and go.
+    pub(super) async fn would(&self, candidate: Candidate) -> Result<(u64, u64)> {
+        let found = self.find(&candidate, &mut Hits::new()).await?;
+        Ok(found.map_or((0, 0), |found| (found.edits.changed.len() as u64, found.edits.erased.len() as u64)))
+    }
+
+    /// Opens a file and finds its rows and what becomes of them; `None` if it has none.
+    async fn find(&self, candidate: &Candidate, hits: &mut Hits) -> Result<Option<Found>> {
+        let Candidate { file, foreign, told, .. } = candidate;
+        let opened = SpliceFile::open(&self.log, file).await?;
+        let positions = self.positions(&opened, file, self.wanted_in(*foreign), told).await?;
         if positions.is_empty() {
-            return Ok(looked);
+            return Ok(None);
         }
         let mut rows = opened.rows_at(&self.deciding, &positions).await?;
         let fates = self.fates(&rows).await?;
@@ -169,11 +196,8 @@ impl Looking {
             rows = opened.rows_at(&all, &positions).await?;
         }
         let source = SourceRows::new(&rows, &self.dataset)?;
-        let edits = plan_edits(&source, &self.dataset, &fates, &|key| self.ledger.is_named(key), &mut looked.hits)?;
-        if !edits.is_empty() {
-            looked.rewrite = Some(self.rewrite(&opened, stats.as_deref(), &rows, &positions, edits).await?);
-        }
-        Ok(looked)
+        let edits = plan_edits(&source, &self.dataset, &fates, &|key| self.ledger.is_named(key), hits)?;
+        Ok(Some(Found { opened, positions, rows, edits }))
     }
 
     /// The positions of rows that hang, or hung, on what is looked for.

@@ -7,3 +7,5 @@ mod file;
 mod plan;
 mod run;
 mod wanted;
+
+pub use run::WouldChange;

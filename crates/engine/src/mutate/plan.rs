@@ -16,11 +16,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 use tokio::task::JoinHandle;
 
 use super::file::{Candidate, Looked, Looking, Rewrite, deciding};
-use super::run::Mutating;
+use super::run::{Mutating, WouldChange};
 use super::wanted::WantedNodes;
 use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
-use crate::requests::{Matched, NewRequest, StateChanges, matched, newest_mutation};
+use crate::requests::{Matched, NewRequest, RequestsTried, StateChanges, matched, newest_mutation};
 use crate::resolve::Hits;
 
 /// Files that are looked at at the same time, at most.
@@ -30,21 +30,40 @@ const HITS_AT_ONCE: usize = 1 << 14;
 /// How many finished files may wait to be put.
 const FILES_IN_FLIGHT: usize = 16;
 
+/// A move of a table that is to be planned.
+pub(super) struct Move {
+    pub(super) from: LedgerPosition,
+    pub(super) to: LedgerPosition,
+    /// The ledger at `to`.
+    pub(super) ledger: DatasetLedger,
+    /// Where the table is, and the declaration that its rows were resolved for.
+    pub(super) version: u64,
+    pub(super) shape: Option<LedgerShape>,
+    /// Whether it has a change data feed.
+    pub(super) feed: bool,
+    /// Whether requests that wait are tried though the table does not move.
+    pub(super) tries: bool,
+    /// Another attempt at the batch was recorded, so there is something to do.
+    pub(super) fixed: bool,
+}
+
+/// What a move will look through, and for what.
+struct Prepared {
+    looking: Arc<Looking>,
+    candidates: Vec<Candidate>,
+    /// The requests that have no state yet.
+    new: Vec<NewRequest>,
+    tried: RequestsTried,
+    tries: bool,
+    told: LedgerPosition,
+    planned_on: PlannedOn,
+    foreign: Vec<String>,
+}
+
 impl Mutating<'_> {
-    /// The record of an attempt that moves the table from `from`, where it is at `version`, to `to`; `None` if there is nothing to do.
-    /// Requests that wait are tried with a batch that moves the table, and where `tries` says so. `fixed`: another attempt at this batch was recorded, so there
-    /// is something to do.
-    #[expect(clippy::too_many_arguments, reason = "they are what an attempt is made of")]
-    pub(super) async fn plan(
-        &self,
-        key: BatchKey,
-        from: LedgerPosition,
-        to: LedgerPosition,
-        ledger: DatasetLedger,
-        (version, shape, feed): (u64, Option<LedgerShape>, bool),
-        tries: bool,
-        fixed: bool,
-    ) -> Result<Option<(BatchRecord, Vec<Sweep>)>> {
+    /// Finds out which files a move will look through; `None` if there is nothing to do.
+    async fn prepare(&self, a_move: Move) -> Result<Option<Prepared>> {
+        let Move { from, to, ledger, version, shape, feed, tries, fixed } = a_move;
         let spec = TableSpec::data(self.dataset);
         let log = self.engine.log_of(&spec);
         let newest = newest_mutation(&self.chain).await?;
@@ -87,26 +106,17 @@ impl Mutating<'_> {
         }
         let live = standing.iter().map(|(f, _)| (f.name.clone(), f.deleted.as_ref().map(DeletedRows::mark)));
         let planned_on = PlannedOn { version, live_files: live_files_digest(live) };
-        let now_micros = self.engine.clock.now_micros();
-        let settings = StageSettings {
-            chain: self.chain.chain().clone(),
-            key,
-            now_ms: now_micros.div_euclid(1000),
-            org: None,
-            files_in_flight: FILES_IN_FLIGHT,
-            index: Some(self.engine.index_of(self.dataset)),
-        };
         let schema = log.stored_schema().await?;
         let looking = Arc::new(Looking {
             log: log.clone(),
             dataset: self.dataset.clone(),
             settings: SpliceSettings::new(&spec, &schema),
-            schema: schema.clone(),
+            schema,
             feed,
-            spec: spec.clone(),
             deciding: deciding(&spec, self.dataset, &ledger),
-            ledger: ledger.clone(),
+            ledger,
             index: IndexReader::new(&self.engine.store, &self.engine.resolver, spec.name.clone()),
+            spec,
             wanted,
             wanted_of_foreign,
             redeclared,
@@ -120,9 +130,45 @@ impl Mutating<'_> {
             .filter(|candidate| looking.may_hold(&candidate.file, candidate.foreign))
             .collect();
         let candidates = looking.indexed(candidates).await?;
+        Ok(Some(Prepared { looking, candidates, new, tried, tries, told, planned_on, foreign }))
+    }
+
+    /// What a move would do, without doing it.
+    pub(super) async fn would(&self, a_move: Move) -> Result<WouldChange> {
+        let to = a_move.to;
+        let mut would = WouldChange { to, ..WouldChange::default() };
+        let Some(Prepared { looking, candidates, new, .. }) = self.prepare(a_move).await? else { return Ok(would) };
+        would.requests = new.len() as u64;
+        would.files_opened = candidates.len() as u64;
+        let looks = candidates.into_iter().map(|candidate| looking.would(candidate));
+        let mut looks = stream::iter(looks).buffer_unordered(FILES_AT_ONCE);
+        while let Some((updated, deleted)) = looks.try_next().await? {
+            would.files_rewritten += u64::from(updated + deleted > 0);
+            would.updated += updated;
+            would.deleted += deleted;
+        }
+        Ok(would)
+    }
+
+    /// The record of an attempt that makes a move; `None` if there is nothing to do. Requests that wait are tried with a batch that moves
+    /// the table, and where the move says so.
+    pub(super) async fn plan(&self, key: BatchKey, a_move: Move) -> Result<Option<(BatchRecord, Vec<Sweep>)>> {
+        let (from, to) = (a_move.from, a_move.to);
+        let Some(prepared) = self.prepare(a_move).await? else { return Ok(None) };
+        let Prepared { looking, candidates, new, tried, tries, told, planned_on, foreign } = prepared;
+        let Looking { log, spec, schema, .. } = looking.as_ref();
+        let now_micros = self.engine.clock.now_micros();
+        let settings = StageSettings {
+            chain: self.chain.chain().clone(),
+            key,
+            now_ms: now_micros.div_euclid(1000),
+            org: None,
+            files_in_flight: FILES_IN_FLIGHT,
+            index: Some(self.engine.index_of(self.dataset)),
+        };
         let mut work = RewriteWork { files_opened: candidates.len() as u64, ..RewriteWork::default() };
-        let stager = Stager::of_schema(&log, &spec, &schema, settings.clone());
-        let feed = Feed::new(Stager::of_feed(&log, &spec, &schema, settings.clone()), self.engine.memory_bytes / 16);
+        let stager = Stager::of_schema(log, spec, schema, settings.clone());
+        let feed = Feed::new(Stager::of_feed(log, spec, schema, settings.clone()), self.engine.memory_bytes / 16);
         let sweeps = vec![stager.sweep(), feed.stager.sweep()];
         let staged = self.rewrite(&looking, candidates, stager, feed, &mut work).await;
         let (data, counts, mut matched, rewrites) = match staged {
@@ -156,7 +202,7 @@ impl Mutating<'_> {
             retries,
             outcomes,
             ledger: from,
-            shape: Some(ledger.shape()),
+            shape: Some(looking.ledger.shape()),
             mutation: Some(Mutation { to, planned_on, foreign, rewrites, told: told.max(to), work }),
             counts,
             skipped: 0,

@@ -11,6 +11,7 @@ use alluvium_lake::{ChainListing, ChainStore, Lease, LeaseWatch, PutNew};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 
+use super::plan::Move;
 use crate::engine::Engine;
 use crate::ingest::{Finished, Finishing, IngestOptions, Mode, RunSummary, floor_lease_name};
 use crate::ledger::DatasetLedger;
@@ -31,6 +32,23 @@ pub(super) struct Mutating<'a> {
     pub(super) dataset: &'a Dataset,
     pub(super) incarnation: Incarnation,
     pub(super) chain: ChainStore,
+}
+
+/// What applying requests would change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WouldChange {
+    /// The position that the table would have.
+    pub to: LedgerPosition,
+    /// The requests that would be applied.
+    pub requests: u64,
+    /// Data files that would be opened.
+    pub files_opened: u64,
+    /// Data files that would be replaced.
+    pub files_rewritten: u64,
+    /// Rows of which a value would change.
+    pub updated: u64,
+    /// Rows that would go.
+    pub deleted: u64,
 }
 
 /// What a round did.
@@ -98,6 +116,31 @@ impl Engine {
         let mut summary = self.mutate(datasets, options).await?;
         summary.add(self.ingest(datasets, options).await?);
         Ok(summary)
+    }
+
+    /// What applying the requests that were taken in would change in the table of a dataset. Changes nothing, but for the folded ledger, which is
+    /// kept for when they are applied.
+    ///
+    /// # Errors
+    /// As [`Engine::mutate`] of one dataset.
+    pub async fn would_mutate(&self, dataset: &Dataset) -> Result<WouldChange> {
+        let nothing = WouldChange::default();
+        let Some(incarnation) = self.existing_incarnation().await? else { return Ok(nothing) };
+        let chain = self.chain(&incarnation, Job::Mutate, dataset, Shard::WHOLE);
+        let Some(state) = self.log_of(&TableSpec::data(dataset)).state(&app_id(chain.chain())).await? else { return Ok(nothing) };
+        let to = LedgerPosition(self.requests_taken(&incarnation).await?.0);
+        let ledger = DatasetLedger::at(self, &incarnation, dataset, to).await?;
+        let a_move = Move {
+            from: state.ledger(),
+            to,
+            ledger,
+            version: state.version(),
+            shape: state.shape(),
+            feed: state.has_change_data_feed(),
+            tries: false,
+            fixed: false,
+        };
+        Mutating { engine: self, dataset, incarnation, chain }.would(a_move).await
     }
 
     /// Moves the tables of `datasets` to the newest position of the ledger.
@@ -269,8 +312,21 @@ impl Mutating<'_> {
         let Some(evolved) = log.evolve(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await? else {
             return Ok(Round::Again);
         };
-        let table = (state.version(), state.shape(), evolved.has_change_data_feed());
-        let planned = self.plan(key, from, to, ledger, table, *tries, range.is_some()).await?;
+        let planned = self
+            .plan(
+                key,
+                Move {
+                    from,
+                    to,
+                    ledger,
+                    version: state.version(),
+                    shape: state.shape(),
+                    feed: evolved.has_change_data_feed(),
+                    tries: *tries,
+                    fixed: range.is_some(),
+                },
+            )
+            .await?;
         let Some((record, sweeps)) = planned else { return Ok(Round::Idle) };
         if self.chain.write(&record).await? == PutNew::Exists {
             // Only a record that stands there tells that ours never will.

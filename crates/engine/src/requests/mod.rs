@@ -8,6 +8,7 @@ mod table;
 mod taking;
 
 pub(crate) use ids::RequestIds;
+pub(crate) use open::RequestsTried;
 pub use show::{RequestState, RequestStatus};
 pub(crate) use states::{Matched, NewRequest, StateChanges, matched, newest_mutation};
 pub(crate) use table::{Accepted, TakenHere};

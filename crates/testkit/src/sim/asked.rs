@@ -15,7 +15,7 @@ use super::input::{FIRST_DAY_MICROS, ORGS, SourceFile, time};
 
 const HALF_DAY_MICROS: i64 = 43_200_000_000;
 /// Requests that come together, at most.
-const MOST_TOGETHER: u64 = 5;
+const MOST_TOGETHER: u64 = 4;
 
 /// Requests, and how they come.
 #[derive(Debug, Clone)]
@@ -40,10 +40,10 @@ impl RequestsPlan {
     pub(super) fn roll(dice: &mut Dice, files: &[SourceFile], moves: bool) -> Self {
         let in_files = dice.thousandths(400);
         let partition_by = if moves { dice.one_of(&["org", "org", "who"]) } else { "org" };
-        let spread_ms = dice.one_of(&[500, 5_000, 20_000]);
+        let spread_ms = dice.one_of(&[1_000, 10_000, 20_000]);
         let mut bundles: Vec<Bundle> = Vec::new();
         let mut number = 0;
-        for at in 0..dice.between(2, 7) {
+        for at in 0..dice.between(3, 8) {
             let mut requests = Vec::new();
             for _ in 0..dice.between(1, MOST_TOGETHER) {
                 number += 1;
@@ -119,7 +119,7 @@ fn request(dice: &mut Dice, number: u64, files: &[SourceFile]) -> Request {
 }
 
 fn id(dice: &mut Dice, field: &str) -> String {
-    let most = if field == "who" { 5 } else { 3 };
+    let most = if field == "who" { 4 } else { 2 };
     format!("{}{}", &field[..1], dice.between(1, most))
 }
 

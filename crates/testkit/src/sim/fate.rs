@@ -99,12 +99,13 @@ pub(super) struct Weather {
     paused: u64,
     stale: u64,
     slow: u64,
+    leaves: u64,
 }
 
 impl Weather {
     #[cfg(test)]
     pub(super) const CALM: Self =
-        Self { refused: 0, answer_lost: 0, late: 0, dies: 0, dies_late: 0, paused: 0, stale: 0, slow: 0 };
+        Self { refused: 0, answer_lost: 0, late: 0, dies: 0, dies_late: 0, paused: 0, stale: 0, slow: 0, leaves: 0 };
 
     pub(super) fn of(dice: &mut Dice) -> Self {
         let mut some = |times: &[u64]| dice.one_of(times);
@@ -119,6 +120,7 @@ impl Weather {
             paused: some(&[0, 0, 5, 20]),
             stale: some(&[0, 0, 10, 50]),
             slow: some(&[0, 20, 100]),
+            leaves: 0,
         }
     }
 
@@ -127,10 +129,20 @@ impl Weather {
         Self { late: 0, stale: 0, dies_late: 0, ..self }
     }
 
+    /// The same where processes mostly die with a batch of rows recorded, which is left to whoever comes next.
+    pub(super) const fn leaving(self) -> Self {
+        Self { leaves: 300, ..self }
+    }
+
     /// Whether listings may show what is no longer so.
     pub(super) const fn lists_late(&self) -> bool {
         self.stale > 0
     }
+}
+
+/// Whether the record of a batch of rows stands in a place.
+fn is_record(place: &str) -> bool {
+    place.contains("/ingest/") && place.contains("/chains/") && !place.ends_with(".done.json")
 }
 
 /// What befalls one operation.
@@ -165,6 +177,7 @@ pub(super) fn fate(seed: u64, site: &Site, weather: &Weather, may_die: bool) -> 
         (weather.paused, Fault::PausedBefore(pause)),
         (if writes { weather.paused } else { 0 }, Fault::PausedAfter(pause)),
         (if site.verb == Verb::List { weather.stale } else { 0 }, Fault::Stale(later)),
+        (if may_die && site.verb == Verb::Put && is_record(&site.place) { weather.leaves } else { 0 }, Fault::DiesAfter),
     ];
     let mut fault = None;
     for (times, kind) in kinds {

@@ -157,7 +157,7 @@ impl SourceFile {
         };
         OracleRow {
             org: ORGS[i % 3].to_owned(),
-            ids: BTreeMap::from([("who".to_owned(), some("who", 5)), ("dev".to_owned(), some("dev", 3))]),
+            ids: BTreeMap::from([("who".to_owned(), some("who", 4)), ("dev".to_owned(), some("dev", 2))]),
             key: Some(self.lead(i)),
             event_time: FIRST_DAY_MICROS + i64::from(i % 2 == 1) * DAY_MICROS + DAY_MICROS - 500_000,
             values: BTreeMap::from([("note".to_owned(), format!("\"note {}\"", i % 2))]),

@@ -14,7 +14,7 @@ use super::readers::Reading;
 use super::topic::TopicPlan;
 
 /// In so many of a thousand worlds where requests may come, they do.
-const REQUESTS_COME: u64 = 500;
+const REQUESTS_COME: u64 = 400;
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,6 +187,13 @@ impl Plan {
                     reading.kind = ReadKind::Partitions;
                 }
             }
+            if dice_of_requests.thousandths(500) {
+                weather = weather.leaving();
+                // Where nobody else is there to take up what one left, the table moves before it does so itself.
+                let ingests = |role| matches!(role, Role::UntilIdle | Role::Once | Role::Follow { .. });
+                let mut has_one = false;
+                processes.retain(|process| !ingests(process.role) || !std::mem::replace(&mut has_one, true));
+            }
             processes.extend(Self::who_mutates(&mut dice_of_requests, requests.as_ref()));
         }
         let most_rows = if requests.is_some() { 4 } else { 8 };
@@ -203,7 +210,7 @@ impl Plan {
             roles.push(Role::Mutate);
         }
         if dice.thousandths(250) {
-            roles.push(Role::All { until_ms: dice.between(1_000, 20_000) });
+            roles.push(Role::All { until_ms: dice.between(1_000, 8_000) });
         }
         if requests.is_some_and(|requests| !requests.in_files) {
             roles.push(Role::Submit);

@@ -229,12 +229,12 @@ impl Stage {
             }
             Role::Mutate => {
                 let engine = self.engine(store, machine.clone(), Stop::default(), false);
-                for _ in 0..dice.between(2, 7) {
+                for _ in 0..dice.between(2, 5) {
                     let failed = errors(ingest(&engine, role, false).await);
                     if !failed.is_empty() {
                         return failed;
                     }
-                    machine.sleep(Duration::from_millis(dice.of_any_size(1, 4, 12))).await;
+                    machine.sleep(Duration::from_millis(dice.between(1, 6_000))).await;
                 }
                 Vec::new()
             }
