@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use alluvium_core::{
     BatchNumber, BatchSpan, Dataset, Error, Fate, FateChange, Incarnation, Kind, LedgerBuilder, LedgerPosition, LedgerShape,
@@ -20,6 +21,9 @@ use crate::requests::Accepted;
 
 /// Requests of an organisation are found by following ids from one to the next so often; beyond it all of the organisation are read.
 const MAX_HOPS: u32 = 24;
+/// Files that must be there and are not listed are looked for so often, with so much time between.
+const MAX_LOOKS: u32 = 8;
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What requests make of a dataset's rows, up to a position.
 #[derive(Debug, Clone)]
@@ -41,6 +45,7 @@ impl DatasetLedger {
     ) -> Result<Self> {
         let finished = BatchNumber(position.0);
         let mut ledger = Self::open(engine, incarnation, dataset, position).await?;
+        ledger.find(engine, BatchNumber(0), finished).await?;
         while ledger.fates.to() < finished {
             let to = BatchNumber(finished.0.min(ledger.fates.to().0 + engine.batches_folded_at_once()));
             let Some(span) = BatchSpan::new(ledger.fates.to(), to) else { break };
@@ -48,11 +53,23 @@ impl DatasetLedger {
             ledger.fold(engine, span, accepted).await?;
             ledger.requests.extend(finished).await?;
             ledger.fates.extend(finished).await?;
-            if ledger.fates.to() < to {
-                return Err(Error::new(Kind::Unavailable, "the folded ledger was written and is not there").hint("run again"));
-            }
+            ledger.find(engine, to, finished).await?;
         }
         Ok(ledger)
+    }
+
+    /// Looks until the fates up to `to` are there, and where there are fates, the requests they come from: a listing that does not show
+    /// them is late, and what was folded without them would be wrong for good.
+    async fn find(&mut self, engine: &Engine, to: BatchNumber, finished: BatchNumber) -> Result<()> {
+        for _ in 0..MAX_LOOKS {
+            if self.fates.to() >= to && self.requests.to() >= self.fates.to() {
+                return Ok(());
+            }
+            engine.store.machine().sleep(LOOK_INTERVAL).await;
+            self.requests.extend(finished).await?;
+            self.fates.extend(finished).await?;
+        }
+        Err(Error::new(Kind::Unavailable, "the folded ledger was written and is not there").hint("run again"))
     }
 
     /// What was folded of the batches up to a position.

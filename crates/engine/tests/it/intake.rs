@@ -6,7 +6,7 @@ use alluvium_engine::{Mode, Stop};
 use alluvium_lake::Store;
 use alluvium_testkit::{Lab, Listener, PauseStore, Step, TableReader};
 use bytes::Bytes;
-use futures::FutureExt;
+use futures::{FutureExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
@@ -16,19 +16,19 @@ const LOG: &str = "default/requests/_delta_log";
 const REQUEST: &str =
     r#"{"request_id":"r1","org_id":"ç","op":"convert","field":"lead","from":"a.json-2","to":"L","execution_time":"2026-01-05"}"#;
 
-/// A store whose `nth` listing of the log of requests does not show the newest entry.
-fn listing_late(store: &Arc<dyn ObjectStore>, newest: u64, nth: usize) -> Arc<dyn ObjectStore> {
-    let entry = Path::from(format!("{LOG}/{newest:020}.json"));
+/// A store whose `nth` listing of a directory of that name does not show the last file there that ends so.
+fn listing_late(store: &Arc<dyn ObjectStore>, directory: &'static str, ending: &'static str, nth: usize) -> Arc<dyn ObjectStore> {
     let (below, hidden, listings) = (store.clone(), Arc::new(Mutex::new(None)), Arc::new(Mutex::new(0)));
     Arc::new(PauseStore::new(store.clone(), move |step| {
-        let (below, entry, hidden, listings) = (below.clone(), entry.clone(), hidden.clone(), listings.clone());
+        let (below, hidden, listings) = (below.clone(), hidden.clone(), listings.clone());
         async move {
             // The step after the listing finds everything as it is.
-            let back = hidden.lock().unwrap().take();
-            if let Some(bytes) = back {
-                below.put(&entry, Bytes::into(bytes)).await.unwrap();
+            let back: Option<(Path, Bytes)> = hidden.lock().unwrap().take();
+            if let Some((path, bytes)) = back {
+                below.put(&path, bytes.into()).await.unwrap();
             }
-            if !matches!(&step, Step::List(path) if path.as_ref() == LOG) {
+            let Step::List(listed) = step else { return };
+            if !listed.as_ref().ends_with(directory) {
                 return;
             }
             let listing = {
@@ -36,10 +36,12 @@ fn listing_late(store: &Arc<dyn ObjectStore>, newest: u64, nth: usize) -> Arc<dy
                 *listings += 1;
                 *listings
             };
-            if listing == nth {
-                let bytes = below.get(&entry).await.unwrap().bytes().await.unwrap();
-                below.delete(&entry).await.unwrap();
-                *hidden.lock().unwrap() = Some(bytes);
+            let found: Vec<_> = below.list(Some(&listed)).try_collect().await.unwrap();
+            let last = found.into_iter().map(|f| f.location).filter(|path| path.as_ref().ends_with(ending)).max();
+            if let Some(path) = last.filter(|_| listing == nth) {
+                let bytes = below.get(&path).await.unwrap().bytes().await.unwrap();
+                below.delete(&path).await.unwrap();
+                *hidden.lock().unwrap() = Some((path, bytes));
             }
         }
         .boxed()
@@ -56,16 +58,41 @@ async fn requests_are_known_and_folded_whichever_listing_of_their_table_is_late(
         run(&lab, &store).await;
         let lines = Bytes::from_static(REQUEST.as_bytes());
         lab.engine(&Store::over(store.clone())).submit_requests("one.json", lines.clone()).await.unwrap();
-        let newest = TableReader::new(&store, "default/requests").log().await.unwrap().len() as u64 - 1;
-        let again = lab.engine(&Store::over(listing_late(&store, newest, nth)));
+        let again = lab.engine(&Store::over(listing_late(&store, LOG, ".json", nth)));
         let summary = again.submit_requests("two.json", lines).await.unwrap();
         assert_eq!((summary.batches, summary.outcome.skipped), (0, 1), "listing {nth} is late");
-        let applying = lab.engine(&Store::over(listing_late(&store, newest, nth)));
+        let applying = lab.engine(&Store::over(listing_late(&store, LOG, ".json", nth)));
         let summary = applying.mutate(&applying.datasets(&[]).unwrap(), Mode::UntilIdle).await.unwrap();
         assert!(summary.failed.is_empty(), "listing {nth} is late: {:?}", summary.failed);
         let rows = TableReader::new(&store, "default/edit").rows().await.unwrap();
         let changed = rows.iter().filter(|row| row.get("lead").is_some_and(|lead| lead == "L")).count();
         assert_eq!(changed, 1, "listing {nth} is late");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_folded_with_those_before_whichever_listing_of_the_ledger_is_late() {
+    // Comes first, and executes last.
+    const BEFORE: &str =
+        r#"{"request_id":"r0","org_id":"ç","op":"convert","field":"lead","from":"L","to":"M","execution_time":"2026-01-06"}"#;
+    for directory in ["/requests", "/fates"] {
+        for nth in 1..=6 {
+            let dir = tempfile::tempdir().unwrap();
+            file(dir.path(), "a.json", 6);
+            let lab = Lab::new(dir.path(), &yaml("keep", 100));
+            let store = memory();
+            run(&lab, &store).await;
+            let engine = lab.engine(&Store::over(store.clone()));
+            engine.submit_requests("one.json", BEFORE.into()).await.unwrap();
+            engine.mutate(&engine.datasets(&[]).unwrap(), Mode::UntilIdle).await.unwrap();
+            engine.submit_requests("two.json", REQUEST.into()).await.unwrap();
+            let applying = lab.engine(&Store::over(listing_late(&store, directory, ".sorted", nth)));
+            let summary = applying.mutate(&applying.datasets(&[]).unwrap(), Mode::UntilIdle).await.unwrap();
+            assert!(summary.failed.is_empty(), "listing {nth} of {directory} is late: {:?}", summary.failed);
+            let rows = TableReader::new(&store, "default/edit").rows().await.unwrap();
+            let changed = rows.iter().filter(|row| row.get("lead").is_some_and(|lead| lead == "M")).count();
+            assert_eq!(changed, 1, "listing {nth} of {directory} is late");
+        }
     }
 }
 
