@@ -228,3 +228,24 @@ fn a_dry_run_says_what_would_change_and_changes_nothing() {
     assert_eq!((&run["updated"], &run["deleted"], &run["files_rewritten"]), (&json!(2), &json!(1), &json!(1)));
     assert_eq!(would("engagement")["requests"], 0);
 }
+
+#[test]
+fn requests_that_lead_a_row_back_to_where_it_began_are_applied() {
+    let site = site();
+    site.write(
+        "rq/1.json",
+        lines(&[
+            convert("r1", "L2", "X2", 1),
+            convert("r2", "X2", "L2", 2),
+            convert("r3", "L9", "X9", 1),
+            convert("r4", "X9", "L9", 2),
+        ]),
+    );
+    let before = rows(&site);
+    let run = summary(&site.ok(&["run", "mutate", "--output", "json"]));
+    assert_eq!((&run["updated"], &run["files_rewritten"]), (&json!(0), &json!(0)));
+    assert_eq!(rows(&site), before);
+    let applied = ("applied".to_owned(), json!({ "engagement": 1 }));
+    assert_eq!(["r1", "r2"].map(|id| state(&site, id)), [applied.clone(), applied]);
+    assert_eq!(["r3", "r4"].map(|id| state(&site, id).0), ["waiting", "waiting"]);
+}

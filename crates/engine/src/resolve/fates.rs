@@ -71,17 +71,24 @@ pub(crate) fn plan_edits(
 ) -> Result<RowEdits> {
     let mut planner = EditPlanner::new(dataset);
     let mut found: Vec<Option<&LedgerFate>> = Vec::new();
+    let mut named: Vec<bool> = Vec::new();
     for row in 0..rows.len() {
         let original = rows.original(row)?;
         found.clear();
         found.resize(FIRST_ID_PLACE + dataset.identities.len(), None);
+        named.clear();
+        named.resize(found.len(), false);
         let (org, time) = (rows.org(row), rows.event_time_micros(row));
-        nodes_of_row(rows, row, &original, dataset, |place, node| found[place] = fates.get(&node_key(org, node)));
-        if found.iter().any(Option::is_some) || rows.original_text(row).is_some() {
+        nodes_of_row(rows, row, &original, dataset, |place, node| {
+            let key = node_key(org, node);
+            found[place] = fates.get(&key);
+            named[place] = found[place].is_some() || is_named(&key);
+        });
+        if named.contains(&true) || rows.original_text(row).is_some() {
             let ids = vec![None; dataset.identities.len()];
             let mut hit = HitRow { org: org.to_owned(), ids, key: None, event_time: time };
             nodes_of_row(rows, row, &original, dataset, |place, node| {
-                if found[place].is_none() && !is_named(&node_key(org, node)) {
+                if !named[place] {
                     return;
                 }
                 match node {
