@@ -50,7 +50,14 @@ async fn dry_run(global: &Global, args: &RunArgs) -> Result<u8> {
     let mut failed = None;
     if args.job != JobArg::Ingest {
         for dataset in engine.datasets(&args.datasets)? {
-            let would = engine.would_mutate(dataset).await?;
+            let would = match engine.would_mutate(dataset).await {
+                Ok(would) => would,
+                Err(error) => {
+                    output::print_error(&error);
+                    failed = failed.or(Some(error.kind().exit_code()));
+                    continue;
+                }
+            };
             let number = output::number;
             match global.output {
                 Output::Json => output::json(&json!({

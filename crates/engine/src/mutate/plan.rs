@@ -135,8 +135,7 @@ impl Mutating<'_> {
 
     /// What a move would do, without doing it.
     pub(super) async fn would(&self, a_move: Move) -> Result<WouldChange> {
-        let to = a_move.to;
-        let mut would = WouldChange { to, ..WouldChange::default() };
+        let mut would = WouldChange::default();
         let Some(Prepared { looking, candidates, new, .. }) = self.prepare(a_move).await? else { return Ok(would) };
         would.requests = new.len() as u64;
         would.files_opened = candidates.len() as u64;

@@ -37,8 +37,6 @@ pub(super) struct Mutating<'a> {
 /// What applying requests would change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WouldChange {
-    /// The position that the table would have.
-    pub to: LedgerPosition,
     /// The requests that would be applied.
     pub requests: u64,
     /// Data files that would be opened.
