@@ -22,6 +22,8 @@ usage: cargo xtask COMMAND
   bench kafka     measure a topic taken in against draining it and reading files
   bench changes   measure reading row-level changes against deltalake's load_cdf (bench changes --help)
   bench mutate    measure conversions against deltalake's MERGE (bench mutate --help)
+  bench ledger    measure what many requests cost rows and requests after them (bench ledger --help)
+  bench scale     measure requests that touch little of a large table (bench scale --help)
 ";
 
 fn main() -> ExitCode {

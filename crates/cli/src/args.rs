@@ -286,9 +286,9 @@ pub enum DeadLettersCommand {
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
-    /// Decode refused records again, after the project file was mended; those that fit become rows, exactly once
+    /// Decode refused records again, after the project file was mended; those that fit become rows (or requests), exactly once
     Replay {
-        /// Only of these datasets
+        /// Only of these datasets; `requests` stands for refused requests
         #[arg(value_name = "DATASET")]
         datasets: Vec<String>,
         /// Memory the replay may use, for example 512MiB [default: a quarter of the machine's]

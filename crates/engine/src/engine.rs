@@ -103,6 +103,8 @@ pub struct EngineSettings {
     pub broker: Arc<dyn Broker>,
 }
 
+/// About what a process takes that does nothing yet: code, threads, what libraries keep.
+const PROCESS_BYTES: u64 = 40 << 20;
 /// About the memory that a request takes while it is taken in and folded.
 const BYTES_TO_TAKE_A_REQUEST: u64 = 3072;
 /// About the memory that a request takes while it is applied.
@@ -111,6 +113,8 @@ const BYTES_TO_APPLY_A_REQUEST: u64 = 1536;
 const LEAST_REQUESTS: u64 = 10_000;
 /// With so much memory for each, several of the largest batches of requests are folded at a time.
 const BYTES_TO_FOLD_A_BATCH: u64 = 512 << 20;
+/// A row that requests matched is counted with the requests around it, beside everything else that is in memory then.
+const BYTES_TO_COUNT_A_HIT: u64 = 4096;
 
 /// A project in one namespace, ready for operations.
 pub struct Engine {
@@ -126,6 +130,11 @@ pub struct Engine {
     pub(crate) taken_here: TakenHere,
 }
 
+/// What a budget leaves beside the process itself.
+fn beside_the_process(memory_bytes: u64) -> u64 {
+    memory_bytes.saturating_sub(PROCESS_BYTES).max(memory_bytes / 4)
+}
+
 impl Engine {
     /// An engine over these settings. Nothing is read or written yet.
     #[must_use]
@@ -133,7 +142,7 @@ impl Engine {
         let EngineSettings { mut project, directory, resolver, store, memory_bytes, clock, observer, stop, broker } = settings;
         stop.keep_time_of(store.machine());
         let limits = &mut project.requests.intake.batch;
-        limits.max_rows = limits.max_rows.min((memory_bytes / BYTES_TO_TAKE_A_REQUEST).max(LEAST_REQUESTS));
+        limits.max_rows = limits.max_rows.min((beside_the_process(memory_bytes) / BYTES_TO_TAKE_A_REQUEST).max(LEAST_REQUESTS));
         let taken_here = TakenHere::default();
         Self { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker, taken_here }
     }
@@ -146,7 +155,14 @@ impl Engine {
 
     /// How many requests a batch that applies them may be about, unless those that one batch took in are more.
     pub(crate) fn requests_at_once(&self) -> u64 {
-        (self.memory_bytes / BYTES_TO_APPLY_A_REQUEST).max(LEAST_REQUESTS)
+        (beside_the_process(self.memory_bytes) / BYTES_TO_APPLY_A_REQUEST).max(LEAST_REQUESTS)
+    }
+
+    /// How many rows that requests matched are counted at a time.
+    pub(crate) fn hits_counted_at_once(&self) -> usize {
+        usize::try_from(beside_the_process(self.memory_bytes) / BYTES_TO_COUNT_A_HIT)
+            .unwrap_or(usize::MAX)
+            .clamp(1 << 14, 1 << 20)
     }
 
     /// How many batches of requests are read and folded at a time.

@@ -1,4 +1,5 @@
-//! Work that blocks, on threads where it may.
+//! Work that blocks, on threads where it may. Work for all cores blocks, too: the pool's threads may be waiting for the store, and so for
+//! the very runtime that would wait for them.
 //!
 //! Each thread counts what it has sent away and not got back, so that a simulation, which runs all its processes on one thread,
 //! knows when nothing moves by itself any more. Elsewhere nobody looks at the count.

@@ -112,6 +112,20 @@ impl TableReader {
         Ok(rows)
     }
 
+    /// All rows that any version added, those that others took away again included, in the order of versions.
+    ///
+    /// # Errors
+    /// As [`TableReader::rows`]; a file that is gone.
+    pub async fn rows_ever(&self) -> Result<Vec<Row>, Fault> {
+        let mut rows = Vec::new();
+        for entry in self.log().await? {
+            for add in &entry.adds {
+                rows.extend(self.rows_of(add).await?);
+            }
+        }
+        Ok(rows)
+    }
+
     /// The rows of one file, with its partition values from the log.
     ///
     /// # Errors

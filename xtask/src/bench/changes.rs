@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::generate::{self, Shape};
 use super::measure;
-use super::options::{Bench, Options};
+use super::options::{Bench, Options, SMALL_MEMORY};
 use super::report::median;
 use super::{FILES, alluvium, build_release, project, python, remove, target_dir};
 use crate::steps;
@@ -29,7 +29,7 @@ usage: cargo xtask bench changes [OPTIONS]
 ";
 
 /// The benchmark.
-pub const BENCH: Bench = Bench { name: "changes", usage: USAGE, rows: 1_000_000, also: &[], run: compare };
+pub const BENCH: Bench = Bench { name: "changes", usage: USAGE, rows: 1_000_000, memory: SMALL_MEMORY, also: &[], run: compare };
 
 /// Where what is read goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ fn compare(options: &Options) -> io::Result<()> {
     let dir = options.keep.clone().unwrap_or_else(|| target.join("bench"));
     fs::create_dir_all(&dir)?;
     let dir = fs::canonicalize(dir)?;
-    let input = generate::input(&dir, Shape { rows: options.rows, orgs: options.orgs, files: FILES })?;
+    let input = generate::input(&dir, Shape::new(options.rows, options.orgs, FILES))?;
     let work = dir.join("changes");
     remove(&work)?;
     fs::create_dir_all(&work)?;
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_table_tells_what_part_of_the_peers_time_each_takes() {
-        let options = Options::parse(&["--orgs", "1"], 10, &[]).unwrap().unwrap();
+        let options = Options::parse(&["--orgs", "1"], &BENCH).unwrap().unwrap();
         let mut ours = Line::new("ours", Kept::File, Some(&[]));
         ours.walls = [900, 500, 700].map(Duration::from_millis).to_vec();
         ours.cpus = vec![Duration::from_millis(600)];

@@ -57,9 +57,23 @@ pub struct Shape {
     pub rows: u64,
     /// Organisations.
     pub orgs: u32,
+    /// The number of the first of them.
+    pub first_org: u32,
+    /// Whether rows have [`WIDE_COLUMNS`] more columns, one of them 4 KiB of JSON.
+    pub wide: bool,
     /// Files they are spread over, in equal parts.
     pub files: u32,
 }
+
+impl Shape {
+    /// Narrow rows of organisations from the first on.
+    pub const fn new(rows: u64, orgs: u32, files: u32) -> Self {
+        Self { rows, orgs, first_org: 1, wide: false, files }
+    }
+}
+
+/// Columns of wide rows beside those that all have: the last one is `payload`, the others are `c01` and on, every third a number.
+pub const WIDE_COLUMNS: u32 = 47;
 
 /// Generated files.
 pub struct Input {
@@ -73,7 +87,10 @@ pub struct Input {
 
 /// The input of `shape` under `cache`, made unless it is there.
 pub fn input(cache: &Path, shape: Shape) -> io::Result<Input> {
-    let dir = cache.join(format!("input-v{VERSION}-{}-rows-{}-orgs-{}-files", shape.rows, shape.orgs, shape.files));
+    let Shape { rows, orgs, first_org, wide, files } = shape;
+    let from = if first_org == 1 { String::new() } else { format!("-from-{first_org}") };
+    let wide = if wide { "-wide" } else { "" };
+    let dir = cache.join(format!("input-v{VERSION}-{rows}-rows-{orgs}-orgs{from}-{files}-files{wide}"));
     if !dir.exists() {
         // A directory that has its name is whole.
         let unfinished = cache.join(format!("unfinished-{}", std::process::id()));
@@ -103,16 +120,16 @@ fn write_file(dir: &Path, shape: Shape, file: u32, zipf: &Zipf) -> io::Result<()
     let mut line = String::with_capacity(512);
     for row in first..end {
         line.clear();
-        append_line(&mut line, row, zipf);
+        append_line(&mut line, row, zipf, shape);
         out.write_all(line.as_bytes())?;
     }
     out.flush()
 }
 
-/// Appends line number `row` with its end. It depends on `row` and the organisations only.
-fn append_line(line: &mut String, row: u64, zipf: &Zipf) {
+/// Appends line number `row` with its end. It depends on `row` and the shape only.
+fn append_line(line: &mut String, row: u64, zipf: &Zipf, shape: Shape) {
     let mut random = Random::new(row);
-    let org = zipf.pick(random.unit());
+    let org = zipf.pick(random.unit()) + shape.first_org as usize - 1;
     let (high, low) = (random.next(), random.next());
     let time = random.below(DAYS * 86_400_000);
     let (day, ms) = (time / 86_400_000 + 1, time % 86_400_000);
@@ -155,7 +172,30 @@ fn append_line(line: &mut String, row: u64, zipf: &Zipf) {
         random.below(600_000)
     );
     let channel = CHANNELS[random.index(CHANNELS.len())];
-    let _ = writeln!(line, ",\"meta\":{{\"channel\":\"{channel}\",\"score\":0.{:03}}}}}", random.below(1000));
+    let _ = write!(line, ",\"meta\":{{\"channel\":\"{channel}\",\"score\":0.{:03}}}", random.below(1000));
+    if shape.wide {
+        append_wide(line, &mut random);
+    }
+    line.push_str("}\n");
+}
+
+/// The further columns of wide rows.
+fn append_wide(line: &mut String, random: &mut Random) {
+    for column in 1..WIDE_COLUMNS {
+        let _ = if column.is_multiple_of(3) {
+            write!(line, ",\"c{column:02}\":{}", random.below(1_000_000))
+        } else {
+            write!(line, ",\"c{column:02}\":\"{} {}\"", WORDS[random.index(WORDS.len())], random.below(10_000))
+        };
+    }
+    line.push_str(",\"payload\":\"{");
+    let start = line.len();
+    while line.len() - start < 4096 {
+        let comma = if line.len() == start { "" } else { "," };
+        let word = WORDS[random.index(WORDS.len())];
+        let _ = write!(line, "{comma}\\\"{word}_{}\\\":\\\"{}\\\"", random.below(1000), WORDS[random.index(WORDS.len())]);
+    }
+    line.push_str("}\"");
 }
 
 /// SplitMix64 (Steele, Lea, Flood, 2014): one state word, any seed is good.
@@ -238,7 +278,7 @@ mod tests {
         let zipf = Zipf::new(50);
         let mut text = String::new();
         for row in 0..1000 {
-            append_line(&mut text, row, &zipf);
+            append_line(&mut text, row, &zipf, Shape::new(1000, 50, 1));
         }
         assert_eq!(text.lines().count(), 1000);
         assert!((380..400).contains(&(text.len() / 1000)), "{}", text.len() / 1000);

@@ -43,7 +43,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     let dir = options.keep.clone().unwrap_or_else(|| target.join("bench"));
     fs::create_dir_all(&dir)?;
     let dir = fs::canonicalize(dir)?;
-    let shape = Shape { rows: options.rows, orgs: options.orgs, files: FILES };
+    let shape = Shape::new(options.rows, options.orgs, FILES);
     let input = generate::input(&dir, shape)?;
     let served = serve(&tools)?;
     let partitions = PARTITIONS.to_string();

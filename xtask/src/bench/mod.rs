@@ -7,10 +7,12 @@
 mod changes;
 mod generate;
 mod kafka;
+mod ledger;
 mod measure;
 mod mutate;
 mod options;
 mod report;
+mod scale;
 
 use std::fs;
 use std::io;
@@ -19,7 +21,7 @@ use std::process::{Command, ExitCode};
 
 use generate::{Input, Shape};
 use measure::Measured;
-use options::{Bench, Options};
+use options::{Bench, Options, SMALL_MEMORY};
 use report::Line;
 
 use crate::steps;
@@ -65,13 +67,19 @@ usage: cargo xtask bench ingest|kafka [OPTIONS]
   --peer-only     measure DuckDB + deltalake alone (ingest only)
 ";
 
-const INGEST: Bench =
-    Bench { name: "ingest", usage: USAGE, rows: 1_000_000, also: &["--memory", "--tenfold", "--peer-only"], run: ingest };
-const KAFKA: Bench = Bench { name: "kafka", usage: USAGE, rows: 1_000_000, also: &[], run: kafka::run };
+const INGEST: Bench = Bench {
+    name: "ingest",
+    usage: USAGE,
+    rows: 1_000_000,
+    memory: SMALL_MEMORY,
+    also: &["--memory", "--tenfold", "--peer-only"],
+    run: ingest,
+};
+const KAFKA: Bench = Bench { name: "kafka", usage: USAGE, rows: 1_000_000, memory: SMALL_MEMORY, also: &[], run: kafka::run };
 
 /// Runs the benchmark of that name as `args` ask; `None` if there is none.
 pub fn main(name: &str, args: &[&str]) -> Option<ExitCode> {
-    let all = [INGEST, KAFKA, changes::BENCH, mutate::BENCH];
+    let all = [INGEST, KAFKA, changes::BENCH, mutate::BENCH, ledger::BENCH, scale::BENCH];
     all.iter().find(|bench| bench.name == name).map(|bench| bench.main(args))
 }
 
@@ -100,11 +108,11 @@ fn ingest(options: &Options) -> io::Result<()> {
     }
     let peers = [Contender::Peer { streaming: false }, Contender::Peer { streaming: true }];
     contenders.extend(peers.iter().filter(|_| bench.python.is_some()).cloned());
-    bench.compare(Shape { rows: options.rows, orgs: options.orgs, files: FILES }, &contenders, options.runs)?;
+    bench.compare(Shape::new(options.rows, options.orgs, FILES), &contenders, options.runs)?;
 
     if options.tenfold {
         contenders.retain(|c| !matches!(c, Contender::Alluvium { durability: "disk", .. }));
-        bench.compare(Shape { rows: options.rows * 10, orgs: options.orgs, files: FILES * 10 }, &contenders, 1)?;
+        bench.compare(Shape::new(options.rows * 10, options.orgs, FILES * 10), &contenders, 1)?;
     }
     Ok(())
 }

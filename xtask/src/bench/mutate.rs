@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::generate::{self, Random, Shape, Zipf};
+use super::generate::{self, Random, Shape, WIDE_COLUMNS, Zipf};
 use super::measure::{self, Measured};
-use super::options::{Bench, Options};
+use super::options::{Bench, Options, SMALL_MEMORY};
 use super::report::median;
 use super::{FILES, alluvium, build_release, project, python, remove, target_dir};
 use crate::steps;
@@ -23,7 +23,8 @@ const USAGE: &str = "\
 usage: cargo xtask bench mutate [OPTIONS]
 
   --rows N        rows of the table, a million a batch (4000000)
-  --orgs N        organisations, skewed (50)
+  --orgs N        organisations, skewed (50); with 1, row groups are as large as they get
+  --wide          rows of 60 columns, one of them 4 KiB of JSON; take fewer of them
   --runs R        runs of each, in turns; medians are printed (3)
   --memory SIZE   the budget of one more line (256MiB)
   --keep DIR      work there and leave the table (default: the target directory's bench/, table removed)
@@ -35,7 +36,8 @@ usage: cargo xtask bench mutate [OPTIONS]
 const CASES: [(usize, u64); 2] = [(1_000, 142), (50_000, 528)];
 
 /// The benchmark.
-pub const BENCH: Bench = Bench { name: "mutate", usage: USAGE, rows: 4_000_000, also: &["--memory"], run: compare };
+pub const BENCH: Bench =
+    Bench { name: "mutate", usage: USAGE, rows: 4_000_000, memory: SMALL_MEMORY, also: &["--memory", "--wide"], run: compare };
 
 /// A way to apply the requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,10 +69,10 @@ impl Contender {
 
 impl Contender {
     /// The project it runs in.
-    fn project(&self, input: &Path) -> String {
+    fn project(&self, input: &Path, wide: bool) -> String {
         match self {
-            Self::Alluvium { durability, .. } => project_with_requests(input, durability),
-            _ => project_with_requests(input, "process")
+            Self::Alluvium { durability, .. } => project_with_requests(input, durability, wide),
+            _ => project_with_requests(input, "process", wide)
                 .replace("    key: event_id\n", "    key: event_id\n    change_data_feed: true\n"),
         }
     }
@@ -99,13 +101,13 @@ fn compare(options: &Options) -> io::Result<()> {
     let dir = options.keep.clone().unwrap_or_else(|| target.join("bench"));
     fs::create_dir_all(&dir)?;
     let dir = fs::canonicalize(dir)?;
-    let input = generate::input(&dir, Shape { rows: options.rows, orgs: options.orgs, files: FILES })?;
+    let input = generate::input(&dir, Shape { wide: options.wide, ..Shape::new(options.rows, options.orgs, FILES) })?;
     let work = dir.join("mutate");
     remove(&work)?;
     let base = work.join("base");
     fs::create_dir_all(&base)?;
     eprintln!("xtask: taking in {} rows", options.rows);
-    fs::write(base.join("alluvium.yaml"), project_with_requests(&input.dir, "process"))?;
+    fs::write(base.join("alluvium.yaml"), project_with_requests(&input.dir, "process", options.wide))?;
     let mut ingest = alluvium(&binary);
     ingest.args(["run", "ingest", "--output", "json", "--project"]).arg(&base);
     measure::run(ingest, "alluvium run ingest")?;
@@ -139,7 +141,7 @@ fn compare(options: &Options) -> io::Result<()> {
                 copy_dir(&base, &copy)?;
                 let (measured, changed) = match &line.contender {
                     Contender::Alluvium { .. } | Contender::AlluviumFeed => {
-                        fs::write(copy.join("alluvium.yaml"), line.contender.project(&input.dir))?;
+                        fs::write(copy.join("alluvium.yaml"), line.contender.project(&input.dir, options.wide))?;
                         fs::create_dir(copy.join("requests"))?;
                         fs::copy(&requests, copy.join("requests/requests.json"))?;
                         let mut command = alluvium(&binary);
@@ -182,9 +184,10 @@ fn compare(options: &Options) -> io::Result<()> {
             }
         }
         println!(
-            "mutate: {count} conversions, {} rows of {}, in {files} files of {:.0} MB, {} organisations; medians of {} runs\n",
+            "mutate: {count} conversions, {} rows of {}{}, in {files} files of {:.0} MB, {} organisations; medians of {} runs\n",
             updated.unwrap_or_default(),
             options.rows,
+            if options.wide { " wide ones" } else { "" },
             bytes as f64 / 1e6,
             options.orgs,
             options.runs
@@ -198,21 +201,27 @@ fn compare(options: &Options) -> io::Result<()> {
 }
 
 /// The project of `bench ingest`, with requests from files.
-fn project_with_requests(input: &Path, durability: &str) -> String {
-    project(input, durability) + "requests: { source: { files: { path: ./requests, format: json } } }\n"
+pub(super) fn project_with_requests(input: &Path, durability: &str, wide: bool) -> String {
+    let mut project = project(input, durability) + "requests: { source: { files: { path: ./requests, format: json } } }\n";
+    if wide {
+        let kind = |column: u32| if column.is_multiple_of(3) { "long" } else { "string" };
+        let columns: String = (1..WIDE_COLUMNS).map(|column| format!("      c{column:02}: {}\n", kind(column))).collect();
+        project = project.replace("    identities:", &format!("{columns}      payload: string\n    identities:"));
+    }
+    project
 }
 
 fn table_dir(project: &Path) -> PathBuf {
     project.join("lake/default/activity")
 }
 
-fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
+pub(super) fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
     let status = Command::new("cp").arg("-a").arg(from).arg(to).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("cp -a {} failed", from.display()))) }
 }
 
 /// `count` conversions of as many leads as JSON lines; `share` of a thousand are of leads that the input may name.
-fn conversions(count: usize, share: u64, orgs: u32) -> String {
+pub(super) fn conversions(count: usize, share: u64, orgs: u32) -> String {
     let zipf = Zipf::new(orgs);
     let mut random = Random::new(count as u64);
     let mut text = String::new();
@@ -221,7 +230,8 @@ fn conversions(count: usize, share: u64, orgs: u32) -> String {
         let org = zipf.pick(random.unit());
         // A lead with one more letter sorts among the others: no statistics tell that it has no rows.
         let named = random.below(1000) < share;
-        let from = format!("00Q{org:04}{:06}{}", random.below(200_000), if named { "" } else { "x" });
+        let leads = if named { 200_000 } else { 200_000.max(count as u64) };
+        let from = format!("00Q{org:04}{:06}{}", random.below(leads), if named { "" } else { "x" });
         if seen.insert(from.clone()) {
             let at = seen.len();
             // Writing to a String cannot fail.

@@ -4,6 +4,9 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// A small budget.
+pub const SMALL_MEMORY: &str = "256MiB";
+
 /// A benchmark, as its command line tells of it.
 pub struct Bench {
     /// The word behind `bench`.
@@ -12,6 +15,8 @@ pub struct Bench {
     pub usage: &'static str,
     /// Rows, unless told otherwise.
     pub rows: u64,
+    /// The memory budget, unless told otherwise.
+    pub memory: &'static str,
     /// The options it has beside those that all have.
     pub also: &'static [&'static str],
     /// Measures and prints.
@@ -21,7 +26,7 @@ pub struct Bench {
 impl Bench {
     /// Runs the benchmark as `args` ask.
     pub fn main(&self, args: &[&str]) -> ExitCode {
-        let options = match Options::parse(args, self.rows, self.also) {
+        let options = match Options::parse(args, self) {
             Ok(Some(options)) => options,
             Ok(None) => {
                 print!("{}", self.usage);
@@ -47,23 +52,28 @@ impl Bench {
 pub struct Options {
     pub rows: u64,
     pub orgs: u32,
+    pub requests: usize,
     pub memory: String,
     pub runs: usize,
     pub tenfold: bool,
+    pub wide: bool,
     pub keep: Option<PathBuf>,
     pub binary: Option<PathBuf>,
     pub peer_only: bool,
 }
 
 impl Options {
-    /// The options in `args`, of those that all have and those of `also`; none when help was asked for.
-    pub fn parse(args: &[&str], rows: u64, also: &[&str]) -> Result<Option<Self>, String> {
+    /// The options in `args`, of those that all benchmarks have and those that this one has; none when help was asked for.
+    pub fn parse(args: &[&str], bench: &Bench) -> Result<Option<Self>, String> {
+        let also = bench.also;
         let mut options = Self {
-            rows,
+            rows: bench.rows,
             orgs: 50,
-            memory: "256MiB".to_owned(),
+            requests: 1_000_000,
+            memory: bench.memory.to_owned(),
             runs: 3,
             tenfold: false,
+            wide: false,
             keep: None,
             binary: None,
             peer_only: false,
@@ -78,7 +88,9 @@ impl Options {
                 "--memory" if also.contains(&name) => value()?.clone_into(&mut options.memory),
                 "--keep" => options.keep = Some(value()?.into()),
                 "--binary" => options.binary = Some(value()?.into()),
+                "--requests" if also.contains(&name) => options.requests = positive(name, value()?)?,
                 "--tenfold" if also.contains(&name) => options.tenfold = true,
+                "--wide" if also.contains(&name) => options.wide = true,
                 "--peer-only" if also.contains(&name) => options.peer_only = true,
                 "--help" | "-h" => return Ok(None),
                 _ => return Err(format!("unknown option {name}")),
@@ -100,9 +112,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    const BENCH: Bench = Bench { name: "x", usage: "", rows: 9, memory: SMALL_MEMORY, also: &["--tenfold"], run: |_| Ok(()) };
+
     #[test]
     fn options_given_are_taken_and_the_others_are_defaults() {
-        let options = Options::parse(&["--rows", "500", "--keep", "out", "--tenfold"], 9, &["--tenfold"]).unwrap().unwrap();
+        let options = Options::parse(&["--rows", "500", "--keep", "out", "--tenfold"], &BENCH).unwrap().unwrap();
         assert_eq!((options.rows, options.orgs, options.runs, options.tenfold), (500, 50, 3, true));
         assert_eq!(options.keep, Some(PathBuf::from("out")));
     }
@@ -110,8 +124,8 @@ mod tests {
     #[test]
     fn bad_options_are_refused() {
         for bad in [&["--rows"][..], &["--rows", "0"], &["--orgs", "many"], &["--row", "1"], &["--runs", "x"], &["--peer-only"]] {
-            assert!(Options::parse(bad, 9, &["--tenfold"]).is_err(), "{bad:?}");
+            assert!(Options::parse(bad, &BENCH).is_err(), "{bad:?}");
         }
-        assert_eq!(Options::parse(&["--help"], 9, &[]), Ok(None));
+        assert_eq!(Options::parse(&["--help"], &BENCH), Ok(None));
     }
 }

@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn ratios_are_to_the_peer() {
         let lines = [line("ours", &[900, 1000, 5000], 100), line("peer", &[2000], 400)];
-        let shape = Shape { rows: 1000, orgs: 2, files: 1 };
+        let shape = Shape::new(1000, 2, 1);
         let text = table(shape, 4_000_000, &lines, Some(1), (Duration::ZERO, Duration::ZERO));
         let ours: Vec<&str> =
             text.lines().find(|line| line.starts_with("ours")).map(|line| line.split_whitespace().collect()).unwrap_or_default();

@@ -33,7 +33,7 @@ pub async fn dead_letters(global: &Global, command: &DeadLettersCommand) -> Resu
         DeadLettersCommand::Replay { datasets, memory } => {
             let started = Instant::now();
             let (engine, progress) = engine(global, memory.as_deref())?;
-            let datasets = engine.datasets(datasets)?;
+            let datasets = engine.sources(datasets)?;
             let summary = engine.replay_dead_letters(&datasets).await;
             progress.clear();
             run::print_summary(global.output, &summary?, started)

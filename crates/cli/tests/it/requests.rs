@@ -249,3 +249,104 @@ fn requests_that_lead_a_row_back_to_where_it_began_are_applied() {
     assert_eq!(["r1", "r2"].map(|id| state(&site, id)), [applied.clone(), applied]);
     assert_eq!(["r3", "r4"].map(|id| state(&site, id).0), ["waiting", "waiting"]);
 }
+
+#[test]
+fn refused_requests_are_taken_in_again_once_the_project_knows_their_field() {
+    let site = site();
+    let phone = json!({ "request_id": "r1", "org_id": "A", "op": "convert", "field": "phone", "from": "1", "to": "2",
+                        "execution_time": "2026-02-01T00:00:00Z" });
+    site.write("rq/1.json", lines(&[phone, convert("r2", "L1", "C1", 1), convert("r2", "L1", "C2", 1)]) + "{\n");
+    site.ok(&["run", "mutate"]);
+    let letters = |site: &Site| -> Vec<(String, u64)> {
+        let text = site.ok(&["dead-letters", "list", "--dataset", "requests", "--output", "json"]);
+        let letters: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let mut at: Vec<_> =
+            letters.iter().map(|l| (l["source"].as_str().unwrap().to_owned(), l["position"].as_u64().unwrap())).collect();
+        at.sort();
+        at
+    };
+    let at = |position: u64| ("1.json".to_owned(), position);
+    assert_eq!(letters(&site), [at(0), at(2), at(3)]);
+    let replay = |site: &Site| {
+        let summary = summary(&site.ok(&["dead-letters", "replay", "requests", "--output", "json"]));
+        (summary["batches"].clone(), summary["inserted"].clone())
+    };
+    assert_eq!(replay(&site), (json!(0), json!(0)), "nothing fits yet");
+    assert_eq!(letters(&site), [at(0), at(2), at(3)]);
+
+    let mended = YAML.replace("      n: long\n", "      n: long\n      phone: string\n");
+    site.write("alluvium.yaml", mended.replace("identities: [lead_id, {", "identities: [lead_id, phone, {"));
+    assert_eq!(replay(&site), (json!(1), json!(1)));
+    assert_eq!(letters(&site), [at(2), at(3)], "the rest stay, as they came");
+    assert_eq!(replay(&site), (json!(0), json!(0)));
+    let rows = |phone: &str| {
+        let text = site.ok(&["query", "SELECT eid, phone FROM engagement WHERE phone IS NOT NULL", "--format", "json"]);
+        assert_eq!(text.lines().collect::<Vec<_>>(), [format!("{{\"eid\":\"p\",\"phone\":\"{phone}\"}}")]);
+    };
+    site.write("in/2.json", lines(&[json!({ "eid": "p", "org_id": "A", "at": "2026-01-01T00:00:00Z", "phone": "1" })]));
+    site.ok(&["run", "ingest"]);
+    rows("1");
+    site.ok(&["run", "mutate"]);
+    rows("2");
+    assert_eq!(state(&site, "r1"), ("applied".to_owned(), json!({ "engagement": 1 })));
+    assert_eq!(site.ok(&["request", "list"]).lines().count(), 2);
+}
+
+#[test]
+fn of_a_request_that_waits_one_row_stands_in_retries_whatever_the_attempts() {
+    let site = Site::new(&YAML.replace("max_attempts: 2", "max_attempts: 4"));
+    site.write("in/1.json", lines(&[event("a", 1, "L1", "U1", 1)]));
+    site.ok(&["run", "ingest"]);
+    // Request, attempts and state in `engagement`.
+    let retries = || -> Vec<String> {
+        let sql = "SELECT request_id, attempts, state FROM retries WHERE dataset = 'engagement' ORDER BY 1, 3";
+        let text = site.ok(&["query", sql, "--format", "json"]);
+        let row = |line: &str| -> Value { serde_json::from_str(line).unwrap() };
+        let told =
+            |r: &Value| format!("{} {} {}", r["request_id"].as_str().unwrap(), r["attempts"], r["state"].as_str().unwrap());
+        text.lines().map(|line| told(&row(line))).collect()
+    };
+    site.write("rq/1.json", lines(&[convert("r1", "X1", "C1", 1), convert("r2", "X2", "C2", 1)]));
+    site.ok(&["run", "mutate"]);
+    assert_eq!(retries(), ["r1 1 waiting", "r2 1 waiting"]);
+    site.write("rq/2.json", lines(&[convert("r3", "X3", "C3", 1)]));
+    site.ok(&["run", "mutate"]);
+    assert_eq!(retries(), ["r1 2 waiting", "r2 2 waiting", "r3 1 waiting"]);
+    site.write("in/2.json", lines(&[event("b", 1, "X2", "U1", 1)]));
+    site.ok(&["run", "ingest"]);
+    assert_eq!(retries(), ["r1 2 waiting", "r2 2 applied", "r2 2 waiting", "r3 1 waiting"]);
+    site.ok(&["run", "mutate"]);
+    assert_eq!(retries(), ["r1 3 waiting", "r2 2 applied", "r3 2 waiting"]);
+    site.ok(&["run", "mutate"]);
+    assert_eq!(retries(), ["r1 4 unmatched", "r2 2 applied", "r3 3 waiting"]);
+    site.write("in/3.json", lines(&[event("c", 1, "X1", "U1", 1)]));
+    site.ok(&["run", "ingest"]);
+    site.ok(&["run", "mutate"]);
+    assert_eq!(retries(), ["r1 4 applied", "r1 4 unmatched", "r2 2 applied", "r3 4 unmatched"]);
+    let states = ["r1", "r2", "r3"].map(|id| state(&site, id).0);
+    assert_eq!(states, ["applied", "applied", "unmatched"]);
+    site.ok(&["run", "mutate"]);
+    assert_eq!(retries().len(), 4);
+}
+
+#[test]
+fn many_small_batches_of_requests_leave_few_files_of_the_folded_ledger() {
+    let site = site();
+    // L1 goes from name to name, and rows come under every one of them.
+    for at in 1..=20 {
+        let from = if at == 1 { "L1".to_owned() } else { format!("N{}", at - 1) };
+        site.write(&format!("rq/{at:02}.json"), lines(&[convert(&format!("r{at}"), &from, &format!("N{at}"), at)]));
+        site.ok(&["run", "mutate"]);
+    }
+    let files = |kind: &str| {
+        let datasets = std::fs::read_dir(site.path("lake/default/_alluvium/ledger")).unwrap().next().unwrap().unwrap().path();
+        let shape = std::fs::read_dir(datasets.join("datasets/engagement")).unwrap().next().unwrap().unwrap().path();
+        std::fs::read_dir(shape.join(kind)).unwrap().count()
+    };
+    assert!(files("fates") < 16 && files("requests") < 16, "{} {}", files("fates"), files("requests"));
+    site.write("in/2.json", lines(&[event("d", 1, "L1", "U3", 4), event("e", 1, "N7", "U3", 5), event("f", 1, "L2", "U3", 6)]));
+    site.ok(&["run", "ingest"]);
+    let leads: Vec<String> = rows(&site).iter().map(|row| row.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(leads, ["a N20", "b N20", "c L2", "d N20", "e N20", "f L2"]);
+    assert_eq!(state(&site, "r20"), ("applied".to_owned(), json!({ "engagement": 2 })));
+}

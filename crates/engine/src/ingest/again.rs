@@ -33,14 +33,13 @@ impl ChainWork<'_> {
     pub(super) async fn resolved_again(&self, intent: &BatchRecord, recorded: &Recorded, key: BatchKey) -> Result<BatchRecord> {
         let spec = TableSpec::data(self.dataset);
         let log = self.engine.log_of(&spec);
-        let resolving = Resolving::new(self.dataset, self.ledger().await?);
+        let resolving = Resolving::new(self.engine, self.dataset, self.ledger().await?);
         let staged_at_micros = self.engine.clock.now_micros();
         let mut stager = Stager::new(&log, &spec, self.stage_settings(key, staged_at_micros, Some(self.dataset.org.clone())));
         for file in &recorded.data.adds {
             for rows in log.read_file(&file.path).await? {
                 let rows = conformed(&rows, &spec)?;
-                resolving.look_up(resolving.nodes(&rows)?).await?;
-                let rows = resolving.resolved(&rows)?;
+                let rows = resolving.resolve(&rows).await?;
                 if rows.num_rows() > 0 {
                     stager = blocking("staging rows again", move || stager.stage(vec![rows]).map(|()| stager)).await?;
                 }

@@ -216,29 +216,41 @@ impl Finishing<'_> {
         let log = self.engine.log_of(spec);
         let now_ms = self.engine.clock.now_ms();
         log.ensure(spec, self.incarnation, app, now_ms).await?;
-        let commit = Commit {
-            app_id: app,
-            incarnation: self.incarnation,
-            key,
-            adds: &files.adds,
-            removes: &files.removes,
-            marks: &files.marks,
-            changes: &files.changes,
-            rewrites: None,
-            ledger: LedgerRule::None,
-            decides: false,
-            resumed: self.resumed,
-            now_ms,
-        };
-        match log.publish(&commit).await? {
-            Published::Committed { .. } | Published::AlreadyPublished { .. } => Ok(()),
-            Published::Fenced { newest } => Err(self.fenced(key, newest)),
-            Published::Moved => Err(Error::new(Kind::Internal, format!("table {}: it follows and has no ledger", spec.name))),
-            Published::Refused { missing } => Err(Error::new(
-                Kind::Conflict,
-                format!("table {}: the file {missing}, which batch {key} replaces, is no longer there", spec.name),
-            )
-            .hint("another program rewrote that table while the batch was under way; restore that file's version of the table")),
+        let mut removes = files.removes.clone();
+        loop {
+            let commit = Commit {
+                app_id: app,
+                incarnation: self.incarnation,
+                key,
+                adds: &files.adds,
+                removes: &removes,
+                marks: &files.marks,
+                changes: &files.changes,
+                rewrites: None,
+                ledger: LedgerRule::None,
+                decides: false,
+                resumed: self.resumed,
+                now_ms,
+            };
+            match log.publish(&commit).await? {
+                Published::Committed { .. } | Published::AlreadyPublished { .. } => return Ok(()),
+                Published::Fenced { newest } => return Err(self.fenced(key, newest)),
+                Published::Moved => {
+                    return Err(Error::new(Kind::Internal, format!("table {}: it follows and has no ledger", spec.name)));
+                }
+                // What waited is written anew with the batch, and a request that is taken again is the same request, whatever became of the
+                // files that held them.
+                Published::Refused { missing } if spec.name == TableName::RETRIES || self.dataset.is_requests() => {
+                    removes.retain(|path| *path != missing);
+                }
+                Published::Refused { missing } => {
+                    return Err(Error::new(
+                        Kind::Conflict,
+                        format!("table {}: the file {missing}, which batch {key} replaces, is no longer there", spec.name),
+                    )
+                    .hint("another program rewrote that table while the batch was under way; restore that file's version of the table"));
+                }
+            }
         }
     }
 

@@ -15,6 +15,7 @@ mod position;
 mod read;
 mod read_files;
 mod replay;
+mod replay_requests;
 mod resolving;
 mod run;
 mod spread;

@@ -8,16 +8,18 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use alluvium_core::{Dataset, Error, Kind, Result};
-use alluvium_lake::{Arranged, SortedKey, Stager, in_place};
+use alluvium_lake::{Arranged, Stager, in_place};
 use arrow::array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray, new_null_array};
 use arrow::datatypes::{DataType, Field, Int32Type, Schema, TimeUnit};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use rayon::prelude::*;
 
 use super::dead_letters::DeadLetters;
 use crate::engine::Stop;
 use crate::observe::Observer;
 use crate::requests::Taken;
+use crate::resolve::NamedNodes;
 use crate::source::{Chunk, Decoded, Decoder, Refused};
 
 /// The most bytes of a chunk of input.
@@ -58,7 +60,7 @@ pub(crate) trait Taking: Sync {
         std::future::ready(Ok(())).boxed()
     }
 
-    /// Ends a take with what was found out.
+    /// Ends a take with what was found out. Requests end in the order of their takes, rows in any.
     fn end(&self, open: Open, _origin: &Origin, _staged_at_micros: i64) -> Result<Made> {
         match open {
             Open::Rows { rows, .. } => Ok(Made { rows: Some(rows), refused: Vec::new(), open: None }),
@@ -78,8 +80,8 @@ pub(crate) struct Made {
 
 /// Records of which it takes a look into the store to say what becomes of them.
 pub(crate) enum Open {
-    /// Rows that requests may change; what the ledger may know of them, sorted.
-    Rows { rows: RecordBatch, nodes: Vec<SortedKey> },
+    /// Rows that requests may change, and what of them requests name.
+    Rows { rows: RecordBatch, named: NamedNodes },
     /// Requests whose ids may have been there before.
     Requests(Vec<Taken>),
 }
@@ -87,7 +89,7 @@ pub(crate) enum Open {
 impl Open {
     fn memory_bytes(&self) -> usize {
         match self {
-            Self::Rows { rows, nodes } => rows.get_array_memory_size() + nodes.len() * size_of::<SortedKey>(),
+            Self::Rows { rows, named } => rows.get_array_memory_size() + named.memory_bytes(),
             Self::Requests(requests) => requests.iter().map(Taken::memory_bytes).sum(),
         }
     }
@@ -205,6 +207,19 @@ impl Reading<'_> {
 
     /// Stages what was kept of the wave before and what this one decoded; gives back what is to be staged with the next.
     fn stage(&mut self, kept: Option<Arranged>, ready: Vec<Ready>, last: bool) -> Result<Option<Arranged>> {
+        let (taking, stager, staged_at_micros) = (self.taking, self.rows, self.staged_at_micros);
+        let end = |open: Open, origin: &Origin| -> Result<(Option<Arranged>, Vec<Refused>)> {
+            let made = taking.end(open, origin, staged_at_micros)?;
+            Ok((arrange(stager, made.rows)?, made.refused))
+        };
+        let resolve = |Ready { seq, origin, made }: Ready| {
+            let made = made.and_then(|(rows, refused, open)| match open {
+                Some(open @ Open::Rows { .. }) => Ok((end(open, &origin)?.0, refused, None)),
+                open => Ok((rows, refused, open)),
+            });
+            Ready { seq, origin, made }
+        };
+        let ready: Vec<Ready> = ready.into_par_iter().map(resolve).collect();
         let mut arranged: Vec<Arranged> = Vec::with_capacity(ready.len() + 1);
         arranged.extend(kept);
         for Ready { origin, made, .. } in ready {
@@ -212,9 +227,9 @@ impl Reading<'_> {
             self.refused.push(&origin.source, origin.context.as_deref(), refused)?;
             arranged.extend(rows);
             if let Some(open) = open {
-                let made = self.taking.end(open, &origin, self.staged_at_micros)?;
-                self.refused.push(&origin.source, origin.context.as_deref(), made.refused)?;
-                arranged.extend(arrange(self.rows, made.rows)?);
+                let (rows, refused) = end(open, &origin)?;
+                self.refused.push(&origin.source, origin.context.as_deref(), refused)?;
+                arranged.extend(rows);
             }
         }
         self.rows.stage_arranged(arranged, last)

@@ -9,7 +9,7 @@ use alluvium_core::{
     Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, DatasetName, Error, FileCursor, FileFormat, Incarnation,
     Job, Kind, Range, RecordBody, Result, Shard, Source, TableSpec, app_id, parse_data_file,
 };
-use alluvium_lake::{ChainStore, LeaseWatch, PutNew, StageIndex, StageSettings, Stager, in_place};
+use alluvium_lake::{ChainStore, DeltaLog, LeaseWatch, PutNew, StageIndex, StageSettings, Stager, in_place};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::compute::concat_batches;
 use arrow::datatypes::Int64Type;
@@ -41,13 +41,13 @@ struct Replay<'a> {
 /// The letters of some files.
 #[derive(Default)]
 pub(super) struct Letters {
-    files: Vec<String>,
-    letters: Vec<Letter>,
-    bytes: u64,
+    pub(super) files: Vec<String>,
+    pub(super) letters: Vec<Letter>,
+    pub(super) bytes: u64,
 }
 
 impl Engine {
-    /// Decodes the dead letters of `datasets` again.
+    /// Decodes the dead letters of `datasets` again; those of the intake of requests are taken in once more.
     ///
     /// # Errors
     /// Only what concerns all datasets; the rest is in [`RunSummary::failed`].
@@ -60,6 +60,13 @@ impl Engine {
         for dataset in datasets {
             if self.stop.asked() {
                 break;
+            }
+            if dataset.is_requests() {
+                match self.replay_requests().await {
+                    Ok(replayed) => summary.add(replayed),
+                    Err(e) => summary.failed.push((dataset.name.0.clone(), e)),
+                }
+                continue;
             }
             let format = match &dataset.source {
                 Source::Files(source) => Some(source.format),
@@ -111,23 +118,9 @@ impl Replay<'_> {
         let version = log.state(&app).await?.map_or(0, |s| s.version());
         let mut some = Letters::default();
         for file in log.live_files(Some(version)).await? {
-            if parse_data_file(&file.path).is_some_and(|name| name.chain.dataset != self.dataset.name) {
-                continue;
+            if let Some(letters) = Letters::of(self.engine, &log, &file.path, self.dataset).await? {
+                some.take(file.path, letters);
             }
-            let letters = Letters::of_file(&log.read_file(&file.path).await?)?;
-            let ours = letters.iter().filter(|(dataset, _)| *dataset == self.dataset.name).count();
-            if ours == 0 {
-                continue;
-            }
-            if ours < letters.len() {
-                // What a file's name says of its rows must stay true, so a file of several datasets is not split here.
-                self.engine.observer.warning(&format!(
-                    "dataset {}: the file {} of dead_letters holds records of several datasets, as another program left it; not replayed",
-                    self.dataset.name, file.path
-                ));
-                continue;
-            }
-            some.take(file.path, letters);
             if some.bytes >= self.engine.memory_bytes / 8 {
                 self.batch(std::mem::take(&mut some), version, &mut next, summary).await?;
             }
@@ -262,9 +255,8 @@ impl Replay<'_> {
         let letters = Stager::new(&self.engine.log_of(&letters_spec), &letters_spec, settings(None, None));
         let rows = with_places(&rows, now_micros)?;
         let work = self.work();
-        let resolving = Resolving::new(self.dataset, work.ledger().await?);
-        resolving.look_up(resolving.nodes(&rows)?).await?;
-        let rows = resolving.resolved(&rows)?;
+        let resolving = Resolving::new(self.engine, self.dataset, work.ledger().await?);
+        let rows = resolving.resolve(&rows).await?;
         let mut kept = DeadLetters::new(letters, self.dataset.name.clone(), key, now_micros, self.engine.memory_bytes);
         let letters = in_place(|| {
             if rows.num_rows() > 0 {
@@ -325,10 +317,27 @@ fn with_places(rows: &[(String, i64, RecordBatch)], now_micros: i64) -> Result<R
 
 impl Letters {
     /// Adds a file and its letters.
-    fn take(&mut self, file: String, letters: Vec<(DatasetName, Letter)>) {
-        self.bytes += letters.iter().map(|(_, l)| l.refused.raw.len() as u64 + 128).sum::<u64>();
-        self.letters.extend(letters.into_iter().map(|(_, letter)| letter));
+    pub(super) fn take(&mut self, file: String, letters: Vec<Letter>) {
+        self.bytes += letters.iter().map(|letter| letter.refused.raw.len() as u64 + 128).sum::<u64>();
+        self.letters.extend(letters);
         self.files.push(file);
+    }
+
+    /// The letters of a file of `dead_letters`; `None` if they are not the dataset's.
+    pub(super) async fn of(engine: &Engine, log: &DeltaLog, file: &str, dataset: &Dataset) -> Result<Option<Vec<Letter>>> {
+        if parse_data_file(file).is_some_and(|name| name.chain.dataset != dataset.name) {
+            return Ok(None);
+        }
+        let letters = Self::of_file(&log.read_file(file).await?)?;
+        let ours = letters.iter().filter(|(of, _)| *of == dataset.name).count();
+        if ours > 0 && ours < letters.len() {
+            // What a file's name says of its rows must stay true, so a file of several datasets is not split here.
+            engine.observer.warning(&format!(
+                "dataset {}: the file {file} of dead_letters holds records of several datasets, as another program left it; not replayed",
+                dataset.name
+            ));
+        }
+        Ok((ours > 0 && ours == letters.len()).then(|| letters.into_iter().map(|(_, letter)| letter).collect()))
     }
 
     /// The letters in a file's rows, and whose they are.

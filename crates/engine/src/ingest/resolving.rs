@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use alluvium_core::{Dataset, Fate, LedgerPosition, LedgerShape, Result};
 use alluvium_lake::SortedKey;
@@ -14,8 +14,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::read::{Made, Open, Origin, Taking};
-use crate::ledger::{DatasetLedger, node_key};
-use crate::resolve::{Hits, SourceRows, edited, nodes_of_row, plan_edits};
+use crate::engine::Engine;
+use crate::ledger::DatasetLedger;
+use crate::requests::{Counting, Matched};
+use crate::resolve::{HitRow, NamedNodes, SourceRows, edited, plan_edits};
 use crate::source::{Chunk, Decoder};
 
 /// Takes events in, and resolves them.
@@ -28,14 +30,17 @@ pub(super) struct EventTaking<'a> {
 pub(super) struct Resolving<'a> {
     dataset: &'a Dataset,
     pub(super) ledger: DatasetLedger,
-    fates: Mutex<HashMap<SortedKey, Fate>>,
-    hits: Mutex<Hits>,
+    /// Of the nodes that were looked up last.
+    fates: Mutex<Arc<HashMap<SortedKey, Fate>>>,
+    /// What requests matched, and was not handed on to be counted.
+    hits: Mutex<Vec<HitRow>>,
+    counting: tokio::sync::Mutex<Counting>,
     erased: AtomicU64,
 }
 
 impl<'a> EventTaking<'a> {
-    pub(super) fn new(dataset: &'a Dataset, ledger: DatasetLedger) -> Self {
-        Self { decoder: Decoder::new(dataset), resolving: Resolving::new(dataset, ledger) }
+    pub(super) fn new(engine: &Engine, dataset: &'a Dataset, ledger: DatasetLedger) -> Self {
+        Self { decoder: Decoder::new(dataset), resolving: Resolving::new(engine, dataset, ledger) }
     }
 
     pub(super) fn into_resolving(self) -> Resolving<'a> {
@@ -50,27 +55,27 @@ impl Taking for EventTaking<'_> {
             return Ok(made);
         }
         if let Some(rows) = made.rows.take() {
-            let nodes = self.resolving.nodes(&rows)?;
-            if nodes.is_empty() {
+            let named = self.resolving.named(&rows)?;
+            if named.is_empty() {
                 made.rows = Some(rows);
             } else {
-                made.open = Some(Open::Rows { rows, nodes });
+                made.open = Some(Open::Rows { rows, named });
             }
         }
         Ok(made)
     }
 
     fn look_up<'s>(&'s self, open: &'s [&'s Open]) -> BoxFuture<'s, Result<()>> {
-        let nodes = open.iter().flat_map(|open| match open {
-            Open::Rows { nodes, .. } => nodes.clone(),
-            Open::Requests(_) => Vec::new(),
+        let named = open.iter().filter_map(|open| match open {
+            Open::Rows { named, .. } => Some(named),
+            Open::Requests(_) => None,
         });
-        self.resolving.look_up(nodes.collect()).boxed()
+        self.resolving.look_up(named.flat_map(NamedNodes::keys).collect()).boxed()
     }
 
     fn end(&self, open: Open, _: &Origin, _: i64) -> Result<Made> {
         let rows = match open {
-            Open::Rows { rows, .. } => Some(self.resolving.resolved(&rows)?),
+            Open::Rows { rows, named } => Some(self.resolving.resolved(&rows, &named)?),
             Open::Requests(_) => None,
         };
         Ok(Made { rows, refused: Vec::new(), open: None })
@@ -78,8 +83,9 @@ impl Taking for EventTaking<'_> {
 }
 
 impl<'a> Resolving<'a> {
-    pub(super) fn new(dataset: &'a Dataset, ledger: DatasetLedger) -> Self {
-        Self { dataset, ledger, fates: Mutex::default(), hits: Mutex::default(), erased: AtomicU64::new(0) }
+    pub(super) fn new(engine: &Engine, dataset: &'a Dataset, ledger: DatasetLedger) -> Self {
+        let counting = tokio::sync::Mutex::new(Counting::new(engine, &ledger, dataset));
+        Self { dataset, ledger, fates: Mutex::default(), hits: Mutex::default(), counting, erased: AtomicU64::new(0) }
     }
 
     pub(super) fn position(&self) -> LedgerPosition {
@@ -95,58 +101,44 @@ impl<'a> Resolving<'a> {
         self.erased.load(Ordering::Relaxed)
     }
 
-    /// What requests matched.
-    pub(super) fn into_hits(self) -> (DatasetLedger, Hits) {
-        (self.ledger, self.hits.into_inner().unwrap_or_else(PoisonError::into_inner))
+    /// What requests matched, of all rows that were resolved.
+    pub(super) async fn into_matched(self) -> Result<(DatasetLedger, Matched)> {
+        let mut counting = self.counting.into_inner();
+        counting.add(self.hits.into_inner().unwrap_or_else(PoisonError::into_inner)).await?;
+        Ok((self.ledger, counting.finish().await?))
     }
 
-    /// The nodes of rows that the ledger may know of, sorted.
-    pub(super) fn nodes(&self, rows: &RecordBatch) -> Result<Vec<SortedKey>> {
-        let rows = SourceRows::new(rows, self.dataset)?;
-        // What hangs on an organisation is asked once a run of rows, and ids often repeat.
-        let mut asked: HashMap<(String, Option<String>, String), Option<SortedKey>> = HashMap::new();
-        let mut nodes = Vec::new();
-        for row in 0..rows.len() {
-            let original = rows.original(row)?;
-            let org = rows.org(row);
-            nodes_of_row(&rows, row, &original, self.dataset, |_, node| {
-                let (field, id) = match node {
-                    alluvium_core::Node::Org => (None, ""),
-                    alluvium_core::Node::Record(_) => {
-                        let key = node_key(org, node);
-                        nodes.extend(self.ledger.may_know(&key).then_some(key));
-                        return;
-                    }
-                    alluvium_core::Node::Id { field, id } => (Some(field.to_owned()), id),
-                };
-                let known = asked.entry((org.to_owned(), field, id.to_owned())).or_insert_with(|| {
-                    let key = node_key(org, node);
-                    self.ledger.may_know(&key).then_some(key)
-                });
-                nodes.extend(*known);
-            });
-        }
-        nodes.sort_unstable();
-        nodes.dedup();
-        Ok(nodes)
+    /// The nodes that rows hang on and requests name.
+    pub(super) fn named(&self, rows: &RecordBatch) -> Result<NamedNodes> {
+        NamedNodes::of(&SourceRows::new(rows, self.dataset)?, self.dataset, &self.ledger)
     }
 
-    /// Learns the fates of nodes.
+    /// Learns the fates of nodes, and forgets others.
     pub(super) async fn look_up(&self, nodes: Vec<SortedKey>) -> Result<()> {
-        let known = |key: &SortedKey| self.fates.lock().unwrap_or_else(PoisonError::into_inner).contains_key(key);
-        let unknown: Vec<SortedKey> = nodes.into_iter().filter(|key| !known(key)).collect();
-        let fates = self.ledger.fates(unknown).await?;
-        self.fates.lock().unwrap_or_else(PoisonError::into_inner).extend(fates);
+        // So the hits of one while are in memory, not those of the batch.
+        let hits = std::mem::take(&mut *self.hits.lock().unwrap_or_else(PoisonError::into_inner));
+        self.counting.lock().await.add(hits).await?;
+        *self.fates.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+        let fates = self.ledger.fates(nodes).await?;
+        *self.fates.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(fates);
         Ok(())
     }
 
     /// The rows as the ledger makes them, without those that are erased. The fates of their nodes were looked up.
-    pub(super) fn resolved(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+    pub(super) fn resolved(&self, rows: &RecordBatch, named: &NamedNodes) -> Result<RecordBatch> {
         let source = SourceRows::new(rows, self.dataset)?;
-        let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut hits = self.hits.lock().unwrap_or_else(PoisonError::into_inner);
-        let edits = plan_edits(&source, self.dataset, &fates, &|key| self.ledger.is_named(key), &mut hits)?;
+        let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut hits = Vec::new();
+        let edits = plan_edits(&source, self.dataset, named, &fates, &mut hits)?;
+        self.hits.lock().unwrap_or_else(PoisonError::into_inner).append(&mut hits);
         self.erased.fetch_add(edits.erased.len() as u64, Ordering::Relaxed);
         if edits.is_empty() { Ok(rows.clone()) } else { edited(rows, &edits, self.dataset) }
+    }
+
+    /// Rows that are all there is to resolve for now.
+    pub(super) async fn resolve(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        let named = self.named(rows)?;
+        self.look_up(named.keys().collect()).await?;
+        self.resolved(rows, &named)
     }
 }

@@ -14,7 +14,7 @@ use super::read::{Feed, Read, Reading, Taking};
 use super::resolving::{EventTaking, Resolving};
 use super::work::ChainWork;
 use crate::ledger::DatasetLedger;
-use crate::requests::{RequestIds, RequestTaking, StateChanges, matched};
+use crate::requests::{RequestIds, RequestTaking, StateChanges};
 
 /// How many finished files may wait to be put.
 const FILES_IN_FLIGHT: usize = 16;
@@ -78,7 +78,7 @@ impl ChainWork<'_> {
             return Ok(Some(staged));
         }
         self.let_a_move_pass().await?;
-        let taking = EventTaking::new(self.dataset, self.ledger().await?);
+        let taking = EventTaking::new(self.engine, self.dataset, self.ledger().await?);
         let Some(staged) = self.stage_as(key, &taking, feed).await? else { return Ok(None) };
         self.with_states(key, staged, taking.into_resolving(), &HashSet::new()).await.map(Some)
     }
@@ -110,14 +110,13 @@ impl ChainWork<'_> {
         staged.ledger = resolving.position();
         staged.shape = Some(resolving.shape()).filter(|_| !staged.ledger.is_beginning());
         staged.skipped += resolving.erased();
-        let (ledger, hits) = resolving.into_hits();
-        let mut matched = matched(&ledger, self.dataset, &hits).await?;
+        let (ledger, mut matched) = resolving.into_matched().await?;
         matched.retain(|id, _| !told_before.contains(id));
         if matched.is_empty() {
             return Ok(staged);
         }
         let tried = self.engine.requests_tried(&self.dataset.name).await?;
-        let open = tried.open(&|id, _| matched.contains_key(id)).await?;
+        let open = tried.among(&matched.keys().map(String::as_str).collect::<Vec<_>>()).await?;
         // Those that were applied before are told of no more: the source goes on sending what was converted long ago. Those that have no state
         // yet are given none, but what they did.
         let told = self.engine.requests_told(&self.incarnation, self.dataset).await?;
@@ -127,7 +126,9 @@ impl ChainWork<'_> {
                 new.insert(request.id);
             }
         };
-        ledger.requests_since(told, &mut tell).await?;
+        if told < ledger.position() {
+            ledger.requests_since(told, &mut tell).await?;
+        }
         matched.retain(|id, _| open.contains_key(id) || new.contains(id));
         let states = StateChanges::plan(&[], &HashSet::new(), &open, matched, false, self.engine.project.requests.max_attempts);
         if !states.is_empty() {

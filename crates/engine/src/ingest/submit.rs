@@ -7,7 +7,7 @@ use alluvium_core::{
     Attempt, BatchKey, BatchNumber, Dataset, Error, FileCursor, FileFormat, FileRange, KafkaPositions, Kind, Range, Result,
     Shard, Source,
 };
-use alluvium_lake::{ChainListing, LeaseWatch};
+use alluvium_lake::{ChainListing, Lease, LeaseWatch};
 use bytes::Bytes;
 
 use super::dead_letters::DeadLetters;
@@ -42,25 +42,30 @@ impl Engine {
     /// As [`Engine::submit_requests`]; where it is asked to stop, how many lines were taken in by then.
     pub(crate) async fn submit_until_stopped(&self, source: &str, lines: Bytes) -> Result<(RunSummary, Option<u64>)> {
         let incarnation = self.incarnation().await?;
-        let intake = &self.project.requests.intake;
-        let name = match &intake.source {
-            Source::Files(_) => lease_name(intake),
-            Source::Kafka(_) => shard_lease_name(intake, Shard::WHOLE),
-        };
-        let mut watch = LeaseWatch::new(&self.store, &self.resolver, &name, self.project.lease_ttl);
-        let lease = loop {
-            match watch.try_acquire().await? {
-                Some(lease) => break lease,
-                None if self.stop.asked() => return Ok((RunSummary::default(), Some(0))),
-                None => self.stop.sleep(LEASE_INTERVAL).await,
-            }
-        };
-        let mut work = ChainWork::new(self, intake, &incarnation, Shard::WHOLE);
+        let Some(lease) = self.intake_lease().await? else { return Ok((RunSummary::default(), Some(0))) };
+        let mut work = ChainWork::new(self, self.requests_intake(), &incarnation, Shard::WHOLE);
         let submitted = submit(&mut work, source, lines).await;
         if let Err(error) = lease.release().await {
             tracing::warn!(error = %error.chain_text(), "could not give back a lease");
         }
         submitted
+    }
+
+    /// What only one process at a time holds that takes requests in; `None` if the user asked to stop.
+    pub(super) async fn intake_lease(&self) -> Result<Option<Lease>> {
+        let intake = self.requests_intake();
+        let name = match &intake.source {
+            Source::Files(_) => lease_name(intake),
+            Source::Kafka(_) => shard_lease_name(intake, Shard::WHOLE),
+        };
+        let mut watch = LeaseWatch::new(&self.store, &self.resolver, &name, self.project.lease_ttl);
+        loop {
+            match watch.try_acquire().await? {
+                Some(lease) => return Ok(Some(lease)),
+                None if self.stop.asked() => return Ok(None),
+                None => self.stop.sleep(LEASE_INTERVAL).await,
+            }
+        }
     }
 }
 
@@ -68,21 +73,7 @@ async fn submit(work: &mut ChainWork<'_>, source: &str, lines: Bytes) -> Result<
     let mut summary = RunSummary::default();
     let mut from = FileCursor::default();
     loop {
-        let listing = work.chain.listing().await?;
-        let key = match listing.newest() {
-            None => BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST },
-            Some(newest) if listing.done.contains(&newest.batch) => {
-                BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }
-            }
-            Some(newest) => match work.resume(&listing, newest).await? {
-                Resumed::Done(..) => continue,
-                Resumed::Again(record) => {
-                    let _either_way_look_again = work.write(&record, Vec::new()).await?;
-                    continue;
-                }
-                Resumed::Anew(key) => key,
-            },
-        };
+        let (listing, key) = next_key(work).await?;
         let range = standing_still(work, &listing, BatchNumber(key.batch.0 - 1)).await?;
         work.prepare(&listing).await?;
         let mut feed = Submitted::new(source, &lines, from, work.dataset)?;
@@ -108,8 +99,30 @@ async fn submit(work: &mut ChainWork<'_>, source: &str, lines: Bytes) -> Result<
     }
 }
 
+/// The key of the chain's next batch, and the listing that shows it. What others left is finished first.
+pub(super) async fn next_key(work: &mut ChainWork<'_>) -> Result<(ChainListing, BatchKey)> {
+    loop {
+        let listing = work.chain.listing().await?;
+        let key = match listing.newest() {
+            None => BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST },
+            Some(newest) if listing.done.contains(&newest.batch) => {
+                BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }
+            }
+            Some(newest) => match work.resume(&listing, newest).await? {
+                Resumed::Done(..) => continue,
+                Resumed::Again(record) => {
+                    let _either_way_look_again = work.write(&record, Vec::new()).await?;
+                    continue;
+                }
+                Resumed::Anew(key) => key,
+            },
+        };
+        return Ok((listing, key));
+    }
+}
+
 /// The range of a batch that takes nothing from the chain's source: the source's next batch goes on where the last one ended.
-async fn standing_still(work: &ChainWork<'_>, listing: &ChainListing, finished: BatchNumber) -> Result<Range> {
+pub(super) async fn standing_still(work: &ChainWork<'_>, listing: &ChainListing, finished: BatchNumber) -> Result<Range> {
     match work.range_of(listing, finished).await? {
         Some(Range::Files(files)) => Ok(Range::Files(rest_of(files))),
         Some(Range::Kafka(range)) => {

@@ -8,7 +8,8 @@ use alluvium_core::{
     BatchNumber, BatchSpan, Dataset, Error, Fate, FateChange, Incarnation, Kind, LedgerBuilder, LedgerPosition, LedgerShape,
     Node, Op, OrgLedger, Request, Result, Shape,
 };
-use alluvium_lake::{SortedKey, SortedWriter, Store};
+use alluvium_lake::{MergeMode, SortedKey, SortedWriter, Store, in_place};
+use futures::future::try_join_all;
 use object_store::path::Path;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,10 @@ use crate::requests::Accepted;
 
 /// Requests of an organisation are found by following ids from one to the next so often; beyond it all of the organisation are read.
 const MAX_HOPS: u32 = 24;
+/// The files of so many of the newest spans are left as they are: who resolves rows at a position of a moment ago asks for them.
+const SPANS_APART: usize = 8;
+/// Fewer keys are not looked up by several threads.
+const LEAST_KEYS_A_PART: usize = 4096;
 /// Files that must be there and are not listed are looked for so often, with so much time between.
 const MAX_LOOKS: u32 = 8;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -101,14 +106,16 @@ impl DatasetLedger {
     /// Writes what the requests of a span change.
     async fn fold(&self, engine: &Engine, span: BatchSpan, mut accepted: Vec<Accepted>) -> Result<()> {
         accepted.retain(|accepted| !self.shape.nodes(&accepted.request).is_empty());
-        let mut entries: Vec<(SortedKey, Vec<u8>)> = accepted
-            .par_iter()
-            .flat_map_iter(|Accepted { request, batch, .. }| {
+        let entries = in_place(|| {
+            let of_one = |Accepted { request, batch, .. }: &Accepted| {
                 let keys = keys_of(request).into_iter().enumerate();
-                keys.map(|(at, key)| (key, encode_request(request, *batch, at == 0)))
-            })
-            .collect();
-        entries.par_sort_by_key(|entry| entry.0);
+                let entry = |(at, key)| (key, encode_request(request, *batch, at == 0));
+                keys.map(entry).collect::<Vec<_>>()
+            };
+            let mut entries: Vec<(SortedKey, Vec<u8>)> = accepted.par_iter().flat_map_iter(of_one).collect();
+            entries.par_sort_by_key(|entry| entry.0);
+            entries
+        });
         let named = Named::by(accepted.iter().map(|accepted| &*accepted.request));
         let mut nodes: Vec<SortedKey> = entries.iter().map(|entry| entry.0).collect();
         nodes.dedup();
@@ -126,8 +133,11 @@ impl DatasetLedger {
             });
             entries
         };
-        let mut entries: Vec<(SortedKey, Vec<u8>)> = gathered.par_iter().flat_map_iter(changes_of).collect();
-        entries.par_sort_by_key(|entry| entry.0);
+        let entries = in_place(|| {
+            let mut entries: Vec<(SortedKey, Vec<u8>)> = gathered.par_iter().flat_map_iter(changes_of).collect();
+            entries.par_sort_by_key(|entry| entry.0);
+            entries
+        });
         // Where there are fates there are the requests they come from.
         requests.await.map_err(|e| Error::new(Kind::Internal, "writing requests by node").source(e))??;
         write(engine.store.clone(), self.fates.path(span), entries, String::new()).await
@@ -171,14 +181,37 @@ impl DatasetLedger {
             self.requests.get_all(&frontier, |_, value| take(value)).await?;
             frontier = next.into_iter().filter(|key| self.requests.may_contain(key)).collect();
         }
-        Ok(gathered.builders.into_par_iter().map(|(org, builder)| (org, builder.build())).collect())
+        Ok(in_place(|| gathered.builders.into_par_iter().map(|(org, builder)| (org, builder.build())).collect()))
+    }
+
+    /// Makes few files of many, of batches that the table has applied a while ago. Another process may do the same.
+    pub(crate) async fn merge_small(&mut self) -> Result<()> {
+        let requests = self.requests.merge_small(MergeMode::KeepAll, SPANS_APART, Named::united).await;
+        let fates = self.fates.merge_small(MergeMode::NewestWins, SPANS_APART, |_| String::new()).await;
+        for merged in [requests, fates] {
+            match merged {
+                // Another process merges them.
+                Err(e) if e.kind() == Kind::NotFound => {}
+                merged => merged?,
+            }
+        }
+        Ok(())
     }
 
     /// The requests that may have matched rows which hang on these nodes, by organisation.
     pub(crate) async fn around(&self, mut nodes: Vec<SortedKey>) -> Result<BTreeMap<String, OrgLedger>> {
-        nodes.sort_unstable();
+        in_place(|| nodes.par_sort_unstable());
         nodes.dedup();
-        self.gather(Gathered::new(self.shape.clone()), nodes, self.fates.to()).await
+        // Organisations have nothing to do with each other.
+        let gathers = parts_of(&nodes, |a, b| a.0[..8] != b.0[..8]).into_iter().map(|part| {
+            let (ledger, part) = (self.clone(), part.to_vec());
+            async move {
+                let to = ledger.fates.to();
+                let gather = async move { ledger.gather(Gathered::new(ledger.shape.clone()), part, to).await };
+                tokio::spawn(gather).await.map_err(|e| Error::new(Kind::Internal, "reading requests by node").source(e))?
+            }
+        });
+        Ok(try_join_all(gathers.collect::<Vec<_>>()).await?.into_iter().flatten().collect())
     }
 
     /// Whether a request came after a delete, by then applied, that executes later and had removed what it would have changed.
@@ -197,32 +230,28 @@ impl DatasetLedger {
         self.fates.is_empty()
     }
 
-    /// Whether a request may name a node.
+    /// Whether a request may name a node. Nodes that none names have no fate.
     pub(crate) fn is_named(&self, key: &SortedKey) -> bool {
         self.requests.may_contain(key)
     }
 
-    /// Whether anything may be known of a node.
-    pub(crate) fn may_know(&self, key: &SortedKey) -> bool {
-        self.fates.may_contain(key)
-    }
-
     /// The fates of these nodes; those that are not told of leave rows as they are.
     pub(crate) async fn fates(&self, mut keys: Vec<SortedKey>) -> Result<HashMap<SortedKey, Fate>> {
-        keys.sort_unstable();
+        in_place(|| keys.par_sort_unstable());
         keys.dedup();
-        let mut fates = HashMap::new();
-        self.fates
-            .get_all(&keys, |at, value| {
-                // From the oldest file to the newest: what is told later stands.
-                match NodeFate::read(value)?.fate()? {
-                    Some(fate) => fates.insert(keys[at], fate),
-                    None => fates.remove(&keys[at]),
-                };
-                Ok(())
-            })
-            .await?;
-        Ok(fates)
+        let looks = parts_of(&keys, |_, _| true).into_iter().map(|part| {
+            let (series, part) = (self.fates.clone(), part.to_vec());
+            async move {
+                let look = async move { fates(&series, &part).await };
+                tokio::spawn(look).await.map_err(|e| Error::new(Kind::Internal, "looking up fates").source(e))?
+            }
+        });
+        let mut parts = try_join_all(looks.collect::<Vec<_>>()).await?.into_iter();
+        let mut all = parts.next().unwrap_or_default();
+        for part in parts {
+            all.extend(part);
+        }
+        Ok(all)
     }
 
     /// Whether any request is about an id of the field.
@@ -265,6 +294,36 @@ impl DatasetLedger {
         }
         Ok(())
     }
+}
+
+/// Sorted keys in parts for each core, but no small ones; a part begins only at a key before which `may_part` says yes.
+fn parts_of(keys: &[SortedKey], may_part: impl Fn(&SortedKey, &SortedKey) -> bool) -> Vec<&[SortedKey]> {
+    let most = keys.len().div_ceil(rayon::current_num_threads().max(1)).max(LEAST_KEYS_A_PART);
+    let (mut parts, mut rest) = (Vec::new(), keys);
+    while rest.len() > most {
+        let Some(more) = rest[most - 1..].windows(2).position(|pair| may_part(&pair[0], &pair[1])) else { break };
+        let (part, after) = rest.split_at(most + more);
+        parts.push(part);
+        rest = after;
+    }
+    parts.push(rest);
+    parts
+}
+
+/// The fates of sorted keys.
+async fn fates(series: &Series, keys: &[SortedKey]) -> Result<HashMap<SortedKey, Fate>> {
+    let mut fates = HashMap::new();
+    series
+        .get_all(keys, |at, value| {
+            // From the oldest file to the newest: what is told later stands.
+            match NodeFate::read(value)?.fate()? {
+                Some(fate) => fates.insert(keys[at], fate),
+                None => fates.remove(&keys[at]),
+            };
+            Ok(())
+        })
+        .await?;
+    Ok(fates)
 }
 
 /// Requests that are gathered, by organisation.
@@ -315,6 +374,17 @@ impl Named {
 
     fn note(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The note of what several files are about.
+    fn united(notes: &[&str]) -> String {
+        let mut all = Self::default();
+        for note in notes {
+            let Some(named) = Self::read(note) else { return String::new() };
+            all.fields.extend(named.fields);
+            all.records |= named.records;
+        }
+        all.note()
     }
 
     /// `None`: nothing tells.

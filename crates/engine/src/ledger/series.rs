@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 use alluvium_core::{BatchNumber, BatchSpan, Error, Kind, Result, parse_span_file, span_file};
-use alluvium_lake::{MergeMode, SortedFile, SortedKey, SortedWriter, Store, merge_sorted};
+use alluvium_lake::{KeyHash, MergeMode, SortedFile, SortedKey, SortedWriter, Store, merge_sorted};
 use object_store::path::Path;
 
 /// Files are merged when there are so many.
@@ -33,11 +33,6 @@ impl Series {
         let mut series = Self { store: store.clone(), directory, files: Vec::new() };
         series.extend(up_to).await?;
         Ok(series)
-    }
-
-    /// The same files, or those they were merged into meanwhile.
-    pub(crate) async fn opened_again(&self, up_to: BatchNumber) -> Result<Self> {
-        Self::open(&self.store, self.directory.clone(), up_to).await
     }
 
     /// Opens what came since.
@@ -93,7 +88,8 @@ impl Series {
 
     /// Whether any file may hold the key.
     pub(crate) fn may_contain(&self, key: &SortedKey) -> bool {
-        self.files.iter().any(|(_, file)| file.may_contain(key))
+        let hash = KeyHash::of(key);
+        self.files.iter().any(|(_, file)| file.may_contain_hashed(key, hash))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -105,16 +101,40 @@ impl Series {
         self.files.iter().map(|(span, file)| (*span, file))
     }
 
-    /// All entries of sorted keys, from the oldest file to the newest: which key, and the value.
+    /// All entries of sorted keys, from the oldest file to the newest: which key, and the value. If files were merged meanwhile, once more
+    /// from the first on.
     pub(crate) async fn get_all(&self, keys: &[SortedKey], mut visit: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
-        for (_, file) in &self.files {
-            file.get_many(keys, &mut visit).await?;
+        let mut again: Option<Self> = None;
+        for _ in 0..MAX_LOOKS {
+            let files = &again.as_ref().unwrap_or(self).files;
+            let mut got = Ok(());
+            for (_, file) in files {
+                got = file.get_many(keys, &mut visit).await;
+                if got.is_err() {
+                    break;
+                }
+            }
+            match got {
+                Err(e) if e.kind() == Kind::NotFound => again = Some(self.opened_again().await?),
+                got => return got,
+            }
         }
-        Ok(())
+        Err(self.merged_too_often())
     }
 
-    /// All entries whose keys begin so, from the oldest file to the newest.
+    /// All entries whose keys begin so, from the oldest file to the newest. If files were merged meanwhile, once more from the first on.
     pub(crate) async fn scan_prefix(&self, prefix: &[u8; 8], mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut again: Option<Self> = None;
+        for _ in 0..MAX_LOOKS {
+            match again.as_ref().unwrap_or(self).scan_prefix_once(prefix, &mut visit).await {
+                Err(e) if e.kind() == Kind::NotFound => again = Some(self.opened_again().await?),
+                scanned => return scanned,
+            }
+        }
+        Err(self.merged_too_often())
+    }
+
+    async fn scan_prefix_once(&self, prefix: &[u8; 8], visit: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut from = [0; SortedKey::BYTES];
         from[..8].copy_from_slice(prefix);
         for (_, file) in &self.files {
@@ -130,12 +150,22 @@ impl Series {
         Ok(())
     }
 
-    /// Makes one file of several small ones of about the same size, once there are many: all of them tell of batches that are finished,
-    /// and nobody asks for what was between them. The ones it is made of go.
-    pub(crate) async fn merge_small(&mut self, mode: MergeMode, up_to: BatchNumber) -> Result<()> {
-        let mergeable: Vec<(BatchSpan, SortedFile)> = self.files.iter().filter(|(span, _)| span.to <= up_to).cloned().collect();
-        let joined = mergeable.windows(2).all(|pair| pair[0].0.to == pair[1].0.from);
-        if mergeable.len() < MERGE_FROM || !joined {
+    /// What the same batches are told of in now.
+    async fn opened_again(&self) -> Result<Self> {
+        let again = Self::open(&self.store, self.directory.clone(), self.to()).await?;
+        if again.to() == self.to() { Ok(again) } else { Err(self.merged_too_often()) }
+    }
+
+    fn merged_too_often(&self) -> Error {
+        Error::new(Kind::Unavailable, format!("files of {} were merged with those of later batches meanwhile", self.directory))
+            .hint("run again")
+    }
+
+    /// Makes one file of several small ones of about the same size, once there are many, the newest `apart` left out: all of them tell of
+    /// batches that are finished, and nobody asks for what was between them. The ones it is made of go. Of their notes, `note` makes one.
+    pub(crate) async fn merge_small(&mut self, mode: MergeMode, apart: usize, note: fn(&[&str]) -> String) -> Result<()> {
+        let mergeable = &self.files[..self.files.len().saturating_sub(apart)];
+        if mergeable.len() < MERGE_FROM {
             return Ok(());
         }
         // From the newest back, as long as a file is not much larger than those behind it together.
@@ -144,7 +174,7 @@ impl Series {
             entries += mergeable[first].1.entries();
             first -= 1;
         }
-        let some = &mergeable[first..];
+        let some: Vec<(BatchSpan, SortedFile)> = mergeable[first..].to_vec();
         let (Some((oldest, _)), Some((newest, _))) = (some.first(), some.last()) else { return Ok(()) };
         let Some(span) = BatchSpan::new(oldest.from, newest.to) else { return Ok(()) };
         if some.len() < 2 {
@@ -153,7 +183,9 @@ impl Series {
         let mut writer = SortedWriter::new(&self.store, self.path(span))?;
         let files: Vec<SortedFile> = some.iter().map(|(_, file)| file.clone()).collect();
         merge_sorted(&files, mode, |_, _| true, &mut writer).await?;
-        match writer.finish("").await {
+        let notes: Vec<&str> = files.iter().map(SortedFile::meta).collect();
+        let note = note(&notes);
+        match writer.finish(&note).await {
             // Another process was quicker.
             Err(e) if e.kind() == Kind::Conflict => {}
             written => {

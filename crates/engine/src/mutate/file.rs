@@ -13,8 +13,8 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, UInt64Arr
 use arrow::datatypes::{DataType, Date32Type, Field, FieldRef, Schema, SchemaRef};
 
 use super::wanted::WantedNodes;
-use crate::ledger::{DatasetLedger, node_key};
-use crate::resolve::{Hits, ORIGINAL, RowEdits, SourceRows, deciding_columns, edited, nodes_of_row, plan_edits};
+use crate::ledger::DatasetLedger;
+use crate::resolve::{HitRow, NamedNodes, ORIGINAL, RowEdits, SourceRows, deciding_columns, edited, plan_edits};
 
 /// A file that may hold what is looked for.
 pub(super) struct Candidate {
@@ -78,7 +78,7 @@ pub(super) struct Looked {
     pub(super) file: ChangedFile,
     /// What stands in its place; `None`: the file stays.
     pub(super) rewrite: Option<Rewrite>,
-    pub(super) hits: Hits,
+    pub(super) hits: Vec<HitRow>,
 }
 
 /// A file rewritten.
@@ -163,7 +163,7 @@ impl Looking {
     /// Opens a file, finds its rows, and rewrites it if one of them becomes something else.
     pub(super) async fn look(&self, mut candidate: Candidate) -> Result<Looked> {
         let stats = candidate.stats.take();
-        let mut hits = Hits::new();
+        let mut hits = Vec::new();
         let mut rewrite = None;
         if let Some(Found { opened, positions, rows, edits }) = self.find(&candidate, &mut hits).await?
             && !edits.is_empty()
@@ -175,12 +175,12 @@ impl Looking {
 
     /// How many rows of a file would change and go.
     pub(super) async fn would(&self, candidate: Candidate) -> Result<(u64, u64)> {
-        let found = self.find(&candidate, &mut Hits::new()).await?;
+        let found = self.find(&candidate, &mut Vec::new()).await?;
         Ok(found.map_or((0, 0), |found| (found.edits.changed.len() as u64, found.edits.erased.len() as u64)))
     }
 
     /// Opens a file and finds its rows and what becomes of them; `None` if it has none.
-    async fn find(&self, candidate: &Candidate, hits: &mut Hits) -> Result<Option<Found>> {
+    async fn find(&self, candidate: &Candidate, hits: &mut Vec<HitRow>) -> Result<Option<Found>> {
         let Candidate { file, foreign, told, .. } = candidate;
         let opened = SpliceFile::open(&self.log, file).await?;
         let positions = self.positions(&opened, file, self.wanted_in(*foreign), told).await?;
@@ -188,7 +188,8 @@ impl Looking {
             return Ok(None);
         }
         let mut rows = opened.rows_at(&self.deciding, &positions).await?;
-        let fates = self.fates(&rows).await?;
+        let named = NamedNodes::of(&SourceRows::new(&rows, &self.dataset)?, &self.dataset, &self.ledger)?;
+        let fates = self.ledger.fates(named.keys().collect()).await?;
         let further = further_columns(&rows, &self.dataset, &fates)?;
         if further.iter().any(|column| self.deciding.index_of(column).is_err()) {
             let all = self.deciding.fields().iter().map(|f| f.name().as_str()).chain(further.iter().map(String::as_str));
@@ -196,7 +197,7 @@ impl Looking {
             rows = opened.rows_at(&all, &positions).await?;
         }
         let source = SourceRows::new(&rows, &self.dataset)?;
-        let edits = plan_edits(&source, &self.dataset, &fates, &|key| self.ledger.is_named(key), hits)?;
+        let edits = plan_edits(&source, &self.dataset, &named, &fates, hits)?;
         Ok(Some(Found { opened, positions, rows, edits }))
     }
 
@@ -267,28 +268,13 @@ impl Looking {
         let mut found = Vec::new();
         for (row, position) in positions.iter().enumerate() {
             let Some(of) = wanted.of_org(source.org(row)) else { continue };
-            let ids = source.source_ids(row, &source.original(row)?);
-            if ids.iter().enumerate().any(|(at, id)| id.as_ref().is_some_and(|id| wanted.has_id(of, at, id))) {
+            let original = source.original(row)?;
+            let is_wanted = |at| source.source_id(at, row, &original).is_some_and(|id| wanted.has_id(of, at, &id));
+            if (0..self.dataset.identities.len()).any(is_wanted) {
                 found.push(*position);
             }
         }
         Ok(found)
-    }
-
-    /// The fates of all that the rows hang on.
-    async fn fates(&self, rows: &RecordBatch) -> Result<HashMap<SortedKey, Fate>> {
-        let rows = SourceRows::new(rows, &self.dataset)?;
-        let mut keys: HashSet<SortedKey> = HashSet::new();
-        for row in 0..rows.len() {
-            let original = rows.original(row)?;
-            nodes_of_row(&rows, row, &original, &self.dataset, |_, node| {
-                let key = node_key(rows.org(row), node);
-                if self.ledger.may_know(&key) {
-                    keys.insert(key);
-                }
-            });
-        }
-        self.ledger.fates(keys.into_iter().collect()).await
     }
 
     async fn rewrite(

@@ -13,20 +13,16 @@ use alluvium_lake::{
 };
 use arrow::array::RecordBatch;
 use futures::{StreamExt, TryStreamExt, stream};
-use tokio::task::JoinHandle;
 
 use super::file::{Candidate, Looked, Looking, Rewrite, deciding};
 use super::run::{Mutating, WouldChange};
 use super::wanted::WantedNodes;
 use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
-use crate::requests::{Matched, NewRequest, RequestsTried, StateChanges, matched, newest_mutation};
-use crate::resolve::Hits;
+use crate::requests::{Counting, Matched, NewRequest, RequestsTried, Retries, StateChanges, newest_mutation};
 
 /// Files that are looked at at the same time, at most.
 const FILES_AT_ONCE: usize = 4;
-/// So many different rows that requests matched are counted at a time.
-const HITS_AT_ONCE: usize = 1 << 14;
 /// How many finished files may wait to be put.
 const FILES_IN_FLIGHT: usize = 16;
 
@@ -187,13 +183,18 @@ impl Mutating<'_> {
         };
         let matched_new: HashSet<String> =
             new.iter().filter(|request| matched.contains_key(&request.id)).map(|request| request.id.clone()).collect();
-        matched.retain(|id, _| matched_new.contains(id) || tried.is_open(id));
+        let mut open = if tries { tried.waiting().await? } else { Retries::new() };
+        let is_other = |id: &&String| !matched_new.contains(*id) && !open.contains_key(*id);
+        let others: Vec<&str> = matched.keys().filter(is_other).map(String::as_str).collect();
+        let of_others = tried.among(&others).await?;
+        open.extend(of_others);
+        matched.retain(|id, _| matched_new.contains(id) || open.contains_key(id));
         drop(matched_new);
-        let open = tried.open(&|id, waits| (tries && waits) || matched.contains_key(id)).await?;
-        drop(tried);
         let matched_before = self.engine.matched_at_ingest(&self.dataset.name).await?;
         let states = StateChanges::plan(&new, &matched_before, &open, matched, tries, self.engine.project.requests.max_attempts);
-        let (retries, outcomes) = states.stage(self.engine, &self.dataset.name, &settings).await?;
+        let (mut retries, outcomes) = states.stage(self.engine, &self.dataset.name, &settings).await?;
+        // What waits was written anew.
+        retries.removes = if tries { tried.files_of_waiting() } else { Vec::new() };
         let recorded = Recorded {
             range: Range::Ledger { from, to },
             data,
@@ -229,7 +230,7 @@ impl Mutating<'_> {
         let (mut removes, mut marks) = (Vec::new(), BTreeMap::new());
         let mut rewrites = Rewrites::default();
         let mut counts: BTreeMap<(String, i32), (u64, u64)> = BTreeMap::new();
-        let mut counting = Counting::new(looking.clone());
+        let mut counting = Counting::new(self.engine, &looking.ledger, &looking.dataset);
         let looks = candidates.into_iter().map(|candidate| {
             let looking = looking.clone();
             async move {
@@ -329,49 +330,6 @@ impl Feed {
 
     async fn finish(self) -> Result<Vec<AddedFile>> {
         Ok(self.staged().await?.stager.finish().await?.0.adds)
-    }
-}
-
-/// Counts the rows that requests matched, some at a time, while others are looked for.
-struct Counting {
-    looking: Arc<Looking>,
-    hits: Hits,
-    counted: Matched,
-    running: Option<JoinHandle<Result<Matched>>>,
-}
-
-impl Counting {
-    fn new(looking: Arc<Looking>) -> Self {
-        Self { looking, hits: Hits::new(), counted: Matched::new(), running: None }
-    }
-
-    async fn add(&mut self, hits: Hits) -> Result<()> {
-        for (hit, rows) in hits {
-            *self.hits.entry(hit).or_default() += rows;
-        }
-        if self.hits.len() >= HITS_AT_ONCE { self.count().await } else { Ok(()) }
-    }
-
-    /// Begins to count what was added, once what was added before is counted.
-    async fn count(&mut self) -> Result<()> {
-        if let Some(running) = self.running.take() {
-            let counted = running.await.map_err(|e| Error::new(Kind::Internal, "counting what requests matched").source(e))??;
-            for (request, (org, rows)) in counted {
-                self.counted.entry(request).or_insert((org, 0)).1 += rows;
-            }
-        }
-        let (looking, hits) = (self.looking.clone(), std::mem::take(&mut self.hits));
-        if !hits.is_empty() {
-            self.running = Some(tokio::spawn(async move { matched(&looking.ledger, &looking.dataset, &hits).await }));
-        }
-        Ok(())
-    }
-
-    async fn finish(mut self) -> Result<Matched> {
-        self.count().await?;
-        // Once more for what runs now.
-        self.count().await?;
-        Ok(self.counted)
     }
 }
 

@@ -307,6 +307,7 @@ impl Mutating<'_> {
             _ => self.next_position(from, taken).await?,
         };
         let ledger = DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to).await?;
+        let mut folded = ledger.clone();
         let Some(evolved) = log.evolve(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await? else {
             return Ok(Round::Again);
         };
@@ -340,6 +341,9 @@ impl Mutating<'_> {
                 summary.batches += 1;
                 summary.outcome += mark.outcome;
                 *tries = false;
+                if let Err(error) = folded.merge_small().await {
+                    tracing::warn!(error = %error.chain_text(), "could not merge files of the folded ledger; there are more to look into, nothing is lost");
+                }
                 let is_last = self.engine.requests_taken(&self.incarnation).await?.0 == to.0;
                 Ok(if is_last { Round::Last } else { Round::Batch })
             }

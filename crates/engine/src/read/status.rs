@@ -153,7 +153,7 @@ impl Engine {
         if dataset.is_requests() {
             return Ok(OpenRequests::default());
         }
-        let waiting = self.requests_tried(&dataset.name).await?.waiting();
+        let waiting = self.requests_tried(&dataset.name).await?.waiting().await?.len() as u64;
         Ok(OpenRequests { pending: self.requests_to_apply(dataset).await?, waiting })
     }
 

@@ -9,15 +9,9 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::engine::Engine;
 use crate::ledger::Series;
 
-/// Files that another process merges meanwhile are looked for again so often, at most.
-const MAX_LOOKS: u32 = 8;
-
 /// The ids of the requests that the batches up to one have accepted.
 #[derive(Debug)]
-pub(crate) struct RequestIds {
-    series: Series,
-    finished: BatchNumber,
-}
+pub(crate) struct RequestIds(Series);
 
 /// What is known of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,34 +60,22 @@ impl RequestIds {
                 return Err(Error::new(Kind::Unavailable, "an index of requests was written and is not there").hint("run again"));
             }
         }
-        match series.merge_small(MergeMode::KeepAll, finished).await {
+        match series.merge_small(MergeMode::KeepAll, 0, |_| String::new()).await {
             // Another process merges them.
-            Err(e) if e.kind() == Kind::NotFound => series = series.opened_again(finished).await?,
+            Err(e) if e.kind() == Kind::NotFound => {}
             merged => merged?,
         }
-        Ok(Self { series, finished })
+        Ok(Self(series))
     }
 
     /// What is known of these ids' keys.
     pub(crate) async fn known(&self, mut keys: Vec<SortedKey>) -> Result<HashMap<SortedKey, KnownRequest>> {
-        keys.retain(|key| self.series.may_contain(key));
+        keys.retain(|key| self.0.may_contain(key));
         keys.sort_unstable();
         keys.dedup();
-        let mut found = Self::known_in(&self.series, &keys).await;
-        for _ in 1..MAX_LOOKS {
-            // A file is gone once another process has merged it into another.
-            if !found.as_ref().is_err_and(|e| e.kind() == Kind::NotFound) {
-                break;
-            }
-            found = Self::known_in(&self.series.opened_again(self.finished).await?, &keys).await;
-        }
-        found
-    }
-
-    async fn known_in(series: &Series, keys: &[SortedKey]) -> Result<HashMap<SortedKey, KnownRequest>> {
         let mut known = HashMap::new();
-        series
-            .get_all(keys, |at, value| {
+        self.0
+            .get_all(&keys, |at, value| {
                 known.insert(keys[at], decode(value)?);
                 Ok(())
             })

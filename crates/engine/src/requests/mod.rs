@@ -1,5 +1,6 @@
 //! Requests: taken in like events, exactly once, by one chain whose batches are the positions of the ledger.
 
+mod counting;
 mod ids;
 mod open;
 mod show;
@@ -7,9 +8,10 @@ mod states;
 mod table;
 mod taking;
 
+pub(crate) use counting::{Counting, Matched};
 pub(crate) use ids::RequestIds;
-pub(crate) use open::RequestsTried;
+pub(crate) use open::{RequestsTried, Retries};
 pub use show::{RequestState, RequestStatus};
-pub(crate) use states::{Matched, NewRequest, StateChanges, matched, newest_mutation};
+pub(crate) use states::{NewRequest, StateChanges, newest_mutation};
 pub(crate) use table::{Accepted, TakenHere};
 pub(crate) use taking::{RequestTaking, Taken};

@@ -1,44 +1,57 @@
 //! The requests of which no row of a dataset was seen: those that wait, and those that did too often. Read from the table `retries`.
 //!
-//! Place in the flow: a batch of a mutation asks which of them wait and which matched at last; ingest asks for those it matched. Of each
-//! request little is in memory until it is asked for, as there may be as many as there are requests.
+//! A data file there holds requests of one dataset in one state, which its statistics in the log tell. A batch of a mutation that tries
+//! what waits writes all of it anew and takes the files away that held it, so of each request that waits one row is live. Files of
+//! requests that were given up, and of those whose rows came at last, stay; they are not read but by those who look for some ids.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
-use alluvium_core::{DatasetName, Error, Kind, Result, TableName};
+use alluvium_core::{DatasetName, Error, Kind, Result, TableName, parse_data_file};
 use alluvium_lake::DeltaLog;
-use arrow::array::{Array, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::Int64Type;
+use futures::{StreamExt, TryStreamExt, stream};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::states::{APPLIED, WAITING};
+use super::states::{APPLIED, UNMATCHED, WAITING};
 use crate::engine::Engine;
+
+/// Files that are read at the same time, at most.
+const FILES_AT_ONCE: usize = 4;
 
 /// A request of which no row was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Retry {
-    pub(crate) org: String,
+    pub(crate) org: Arc<str>,
     pub(crate) attempts: u64,
     /// Whether it is tried again.
     pub(crate) waits: bool,
 }
 
-/// What the newest row of a request says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Newest {
-    // An `applied` row counts before all, else the one with the most attempts.
-    is_applied: bool,
-    attempts: u64,
-    waits: bool,
-}
+/// Requests by their ids.
+pub(crate) type Retries = BTreeMap<String, Retry>;
+
+/// Which rows of a file are wanted, by the hashes of their requests' ids; without, all are.
+type Asked = Option<Arc<HashSet<u128>>>;
 
 /// The requests of one dataset that have rows in `retries`.
 pub(crate) struct RequestsTried {
     log: DeltaLog,
     dataset: DatasetName,
-    files: Vec<String>,
-    /// By the hash of the request's id.
-    newest: HashMap<u128, Newest>,
+    files: Vec<TriedFile>,
+}
+
+struct TriedFile {
+    path: String,
+    /// The state of all its requests. Only another program writes files that hold several, or requests of several datasets.
+    state: Option<String>,
+}
+
+impl TriedFile {
+    fn may_hold(&self, state: &str) -> bool {
+        self.state.as_deref().is_none_or(|only| only == state)
+    }
 }
 
 impl Engine {
@@ -48,97 +61,124 @@ impl Engine {
     /// As reading a table.
     pub(crate) async fn requests_tried(&self, dataset: &DatasetName) -> Result<RequestsTried> {
         let log = self.log(&TableName::RETRIES);
-        let files = if log.exists().await? { log.live_files(None).await? } else { Vec::new() };
-        let files = files.into_iter().map(|file| file.path).collect();
-        let mut tried = RequestsTried { log, dataset: dataset.clone(), files, newest: HashMap::new() };
-        let mut newest = std::mem::take(&mut tried.newest);
-        tried
-            .each(&mut |row| {
-                let there = newest.entry(row.hash()).or_insert(row.says);
-                *there = row.says.max(*there);
-            })
-            .await?;
-        tried.newest = newest;
-        Ok(tried)
+        let files = if log.exists().await? { log.live_files_by("state").await? } else { Vec::new() };
+        let is_of = |path: &str| parse_data_file(path).is_none_or(|name| name.chain.dataset == *dataset);
+        let files = files
+            .into_iter()
+            .filter(|(file, _)| is_of(&file.path))
+            .map(|(file, state)| TriedFile { state: state.filter(|_| parse_data_file(&file.path).is_some()), path: file.path })
+            .collect();
+        Ok(RequestsTried { log, dataset: dataset.clone(), files })
     }
 }
 
 impl RequestsTried {
-    /// Whether any waits.
+    /// Whether any may wait.
     pub(crate) fn any_waits(&self) -> bool {
-        self.newest.values().any(|newest| !newest.is_applied && newest.waits)
+        self.files.iter().any(|file| file.may_hold(WAITING))
     }
 
-    /// How many wait.
-    pub(crate) fn waiting(&self) -> u64 {
-        self.newest.values().filter(|newest| !newest.is_applied && newest.waits).count() as u64
+    /// The files that hold nothing but requests that wait.
+    pub(crate) fn files_of_waiting(&self) -> Vec<String> {
+        let all = self.files.iter().filter(|file| file.state.as_deref() == Some(WAITING));
+        all.map(|file| file.path.clone()).collect()
     }
 
-    /// Whether no row of the request was seen so far.
-    pub(crate) fn is_open(&self, id: &str) -> bool {
-        self.newest.get(&hash(id)).is_some_and(|newest| !newest.is_applied)
-    }
-
-    /// Those of which no row was seen so far, as far as they are wanted: by their ids, and whether they wait.
+    /// Those that wait.
     ///
     /// # Errors
     /// As reading a table.
-    pub(crate) async fn open(&self, wanted: &(dyn Fn(&str, bool) -> bool + Sync)) -> Result<BTreeMap<String, Retry>> {
-        let mut open = BTreeMap::new();
-        if self.newest.values().all(|newest| newest.is_applied) {
-            return Ok(open);
-        }
-        self.each(&mut |row| {
-            let says = row.says;
-            if !says.is_applied && self.newest.get(&row.hash()) == Some(&says) && wanted(row.id, says.waits) {
-                open.insert(row.id.to_owned(), Retry { org: row.org.to_owned(), attempts: says.attempts, waits: says.waits });
+    pub(crate) async fn waiting(&self) -> Result<Retries> {
+        let mut waiting = self.read(WAITING, None).await?;
+        if !waiting.is_empty() {
+            let asked = Arc::new(waiting.keys().map(|id| hash(id)).collect());
+            for id in self.read(APPLIED, Some(asked)).await?.keys() {
+                waiting.remove(id);
             }
-        })
-        .await?;
+            // One that waits has no other row, but where another program wrote them.
+            if self.files.iter().any(|file| file.state.is_none()) {
+                waiting.retain(|_, retry| retry.waits);
+            }
+        }
+        Ok(waiting)
+    }
+
+    /// Those of some requests of which no row was seen so far.
+    ///
+    /// # Errors
+    /// As reading a table.
+    pub(crate) async fn among(&self, ids: &[&str]) -> Result<Retries> {
+        let asked: HashSet<u128> = ids.iter().map(|id| hash(id)).collect();
+        if asked.is_empty() || self.files.is_empty() {
+            return Ok(Retries::new());
+        }
+        let asked = Some(Arc::new(asked));
+        let mut open = self.read(WAITING, asked.clone()).await?;
+        open.extend(self.read(UNMATCHED, asked.clone()).await?);
+        for id in self.read(APPLIED, asked).await?.keys() {
+            open.remove(id);
+        }
         Ok(open)
     }
 
-    async fn each(&self, visit: &mut (dyn FnMut(Row<'_>) + Send)) -> Result<()> {
-        for file in &self.files {
-            let columns = ["request_id", "org_id", "dataset", "attempts", "state"];
-            for rows in self.log.read_columns(file, &columns).await? {
-                Row::each(&rows?, &self.dataset, visit)?;
+    /// The requests in the files that may hold a state: of `applied` those that have it, else those of which a row says that no row was
+    /// seen. Of several rows of a request the one with the most attempts counts.
+    async fn read(&self, state: &'static str, asked: Asked) -> Result<Retries> {
+        let files: Vec<String> = self.files.iter().filter(|file| file.may_hold(state)).map(|file| file.path.clone()).collect();
+        let reads = files.into_iter().map(|path| {
+            let (log, dataset, asked) = (self.log.clone(), self.dataset.clone(), asked.clone());
+            async move {
+                let read = tokio::spawn(async move { read(&log, &path, &dataset, state == APPLIED, asked.as_deref()).await });
+                read.await.map_err(|e| Error::new(Kind::Internal, "reading what was tried").source(e))?
             }
+        });
+        let mut reads = stream::iter(reads).buffer_unordered(FILES_AT_ONCE);
+        let mut all: Vec<(String, Retry)> = Vec::new();
+        while let Some(mut of_file) = reads.try_next().await? {
+            all.append(&mut of_file);
         }
-        Ok(())
+        // The newest of each first.
+        all.sort_unstable_by(|(a, of_a), (b, of_b)| a.cmp(b).then((of_b.attempts, of_b.waits).cmp(&(of_a.attempts, of_a.waits))));
+        all.dedup_by(|(a, _), (b, _)| a == b);
+        Ok(all.into_iter().collect())
     }
 }
 
-struct Row<'r> {
-    id: &'r str,
-    org: &'r str,
-    says: Newest,
-}
-
-impl Row<'_> {
-    fn hash(&self) -> u128 {
-        hash(self.id)
-    }
-
-    fn each(rows: &RecordBatch, dataset: &DatasetName, visit: &mut dyn FnMut(Row<'_>)) -> Result<()> {
-        let corrupt = || {
-            Error::new(Kind::Corrupt, "the table retries holds what is no retry")
-                .hint("another program wrote to it; restore it from a backup")
-        };
+async fn read(
+    log: &DeltaLog,
+    path: &str,
+    dataset: &DatasetName,
+    applied: bool,
+    asked: Option<&HashSet<u128>>,
+) -> Result<Vec<(String, Retry)>> {
+    let corrupt = || {
+        Error::new(Kind::Corrupt, "the table retries holds what is no retry")
+            .hint("another program wrote to it; restore it from a backup")
+    };
+    let (mut found, mut known_orgs) = (Vec::new(), HashSet::<Arc<str>>::new());
+    for rows in log.read_columns(path, &["request_id", "org_id", "dataset", "attempts", "state"]).await? {
+        let rows: RecordBatch = rows?;
         let text = |name: &str| -> Result<&StringArray> {
             rows.column_by_name(name).and_then(|c| c.as_string_opt::<i32>()).ok_or_else(corrupt)
         };
         let (ids, orgs, datasets, states) = (text("request_id")?, text("org_id")?, text("dataset")?, text("state")?);
         let attempts: &Int64Array =
             rows.column_by_name("attempts").and_then(|c| c.as_primitive_opt::<Int64Type>()).ok_or_else(corrupt)?;
-        for row in (0..rows.num_rows()).filter(|row| datasets.is_valid(*row) && datasets.value(*row) == dataset.0) {
-            let state = states.value(row);
-            let says =
-                Newest { is_applied: state == APPLIED, attempts: attempts.value(row).unsigned_abs(), waits: state == WAITING };
-            visit(Row { id: ids.value(row), org: orgs.value(row), says });
+        for row in 0..rows.num_rows() {
+            let (id, state) = (ids.value(row), states.value(row));
+            if datasets.value(row) != dataset.0 || (state == APPLIED) != applied || asked.is_some_and(|a| !a.contains(&hash(id)))
+            {
+                continue;
+            }
+            if !known_orgs.contains(orgs.value(row)) {
+                known_orgs.insert(orgs.value(row).into());
+            }
+            let org = known_orgs.get(orgs.value(row)).cloned().ok_or_else(corrupt)?;
+            let retry = Retry { org, attempts: attempts.value(row).unsigned_abs(), waits: state == WAITING };
+            found.push((id.to_owned(), retry));
         }
-        Ok(())
     }
+    Ok(found)
 }
 
 fn hash(id: &str) -> u128 {

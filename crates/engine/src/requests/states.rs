@@ -10,17 +10,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Mutation, OrgLedger, RecordBody,
-    Result, RowGroup, Shard, TableFiles, TableName, TableSpec, parse_data_file,
+    BatchKey, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Mutation, RecordBody, Result, Shard,
+    TableFiles, TableName, TableSpec, parse_data_file,
 };
 use alluvium_lake::{ChainStore, StageSettings, Stager, arrow_schema, blocking};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
-use rayon::prelude::*;
 
-use super::open::Retry;
+use super::counting::Matched;
+use super::open::Retries;
 use crate::engine::Engine;
-use crate::ledger::DatasetLedger;
-use crate::resolve::{HitRow, Hits};
 
 /// A request's state in a dataset, as `retries` spells it.
 pub(crate) const WAITING: &str = "waiting";
@@ -29,39 +27,6 @@ pub(crate) const APPLIED: &str = "applied";
 
 /// So many states are made into a file at a time.
 const STATES_AT_ONCE: usize = 1 << 18;
-
-/// How many rows requests matched in a batch, by id; with the organisation.
-pub(crate) type Matched = BTreeMap<String, (String, u64)>;
-
-/// How many of the rows each request matched on their way.
-pub(crate) async fn matched(ledger: &DatasetLedger, dataset: &Dataset, hits: &Hits) -> Result<Matched> {
-    if hits.is_empty() {
-        return Ok(Matched::new());
-    }
-    let around = ledger.around(hits.keys().flat_map(|hit| hit.keys(dataset)).collect()).await?;
-    let position = BatchNumber(ledger.position().0);
-    // Hits stand in the order of their organisations.
-    let hits: Vec<(&HitRow, u64)> = hits.iter().map(|(hit, rows)| (hit, *rows)).collect();
-    let of_org = |(org, requests): &(&String, &OrgLedger)| {
-        let first = hits.partition_point(|(hit, _)| hit.org < **org);
-        let length = hits[first..].partition_point(|(hit, _)| hit.org == **org);
-        let of_org: Vec<(&HitRow, Vec<Option<&str>>, u64)> = hits[first..first + length]
-            .iter()
-            .map(|(hit, rows)| (*hit, hit.ids.iter().map(Option::as_deref).collect(), *rows))
-            .collect();
-        let groups = of_org.iter().map(|(hit, ids, rows)| RowGroup {
-            ids,
-            key: hit.key.as_deref(),
-            event_time: hit.event_time,
-            rows: *rows,
-        });
-        let counts = requests.attribute(position, groups);
-        let counted = requests.requests().zip(counts).filter(|(_, rows)| *rows > 0);
-        counted.map(|(request, rows)| (request.order.request_id.to_owned(), ((*org).clone(), rows))).collect::<Vec<_>>()
-    };
-    let around: Vec<(&String, &OrgLedger)> = around.iter().collect();
-    Ok(around.par_iter().flat_map_iter(of_org).collect())
-}
 
 /// A request that has no state in the dataset yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,9 +38,9 @@ pub(crate) struct NewRequest {
 /// Rows of `retries` and `_alluvium/outcomes` that a batch adds.
 #[derive(Debug, Default)]
 pub(crate) struct StateChanges<'r> {
-    /// Request, organisation, attempts, state.
-    pub(crate) retries: Vec<(&'r str, &'r str, u64, &'static str)>,
-    pub(crate) matched: Matched,
+    /// Request, organisation, attempts; by state.
+    retries: BTreeMap<&'static str, Vec<(&'r str, &'r str, u64)>>,
+    matched: Matched,
 }
 
 impl<'r> StateChanges<'r> {
@@ -88,23 +53,23 @@ impl<'r> StateChanges<'r> {
     pub(crate) fn plan(
         new: &'r [NewRequest],
         matched_before: &HashSet<String>,
-        open: &'r BTreeMap<String, Retry>,
+        open: &'r Retries,
         matched: Matched,
         tries: bool,
         max_attempts: u64,
     ) -> Self {
-        let mut retries = Vec::new();
+        let mut retries: BTreeMap<&'static str, Vec<_>> = BTreeMap::new();
         let attempted = |attempts: u64| if attempts >= max_attempts { UNMATCHED } else { WAITING };
         let was_seen = |id: &String| matched.contains_key(id) || matched_before.contains(id);
         for NewRequest { id, org } in new.iter().filter(|request| !was_seen(&request.id)) {
-            retries.push((id.as_str(), &**org, 1, attempted(1)));
+            retries.entry(attempted(1)).or_default().push((id.as_str(), &**org, 1));
         }
         for (id, retry) in open {
             if matched.contains_key(id) {
-                retries.push((id, &retry.org, retry.attempts, APPLIED));
+                retries.entry(APPLIED).or_default().push((id, &retry.org, retry.attempts));
             } else if tries && retry.waits {
                 let attempts = retry.attempts + 1;
-                retries.push((id, &retry.org, attempts, attempted(attempts)));
+                retries.entry(attempted(attempts)).or_default().push((id, &retry.org, attempts));
             }
         }
         Self { retries, matched }
@@ -123,8 +88,10 @@ impl<'r> StateChanges<'r> {
             if self.retries.is_empty() {
                 return Ok(TableFiles::default());
             }
-            let parts: Vec<_> = self.retries.chunks(STATES_AT_ONCE).collect();
-            let rows = |part: usize| retry_rows(parts[part], dataset, job, settings.key, now_micros);
+            // A file holds requests of one state.
+            let parts: Vec<_> =
+                self.retries.iter().flat_map(|(state, all)| all.chunks(STATES_AT_ONCE).map(|some| (*state, some))).collect();
+            let rows = |part: usize| retry_rows(parts[part].1, parts[part].0, dataset, job, settings.key, now_micros);
             stage(engine, &TableSpec::retries(), settings, parts.len(), &rows).await
         };
         let outcomes = async {
@@ -156,7 +123,8 @@ async fn stage(
 }
 
 fn retry_rows(
-    retries: &[(&str, &str, u64, &'static str)],
+    retries: &[(&str, &str, u64)],
+    state: &str,
     dataset: &DatasetName,
     job: Job,
     key: BatchKey,
@@ -169,11 +137,8 @@ fn retry_rows(
         Arc::new(StringArray::from(vec![dataset.0.as_str(); rows])),
         Arc::new(Int64Array::from_iter_values(retries.iter().map(|r| r.2.cast_signed()))),
         // With the next batch.
-        Arc::new(
-            TimestampMicrosecondArray::from_iter(retries.iter().map(|r| (r.3 == WAITING).then_some(now_micros)))
-                .with_timezone("UTC"),
-        ),
-        Arc::new(StringArray::from_iter_values(retries.iter().map(|r| r.3))),
+        Arc::new(TimestampMicrosecondArray::from(vec![(state == WAITING).then_some(now_micros); rows]).with_timezone("UTC")),
+        Arc::new(StringArray::from(vec![state; rows])),
         Arc::new(StringArray::from(vec![job.name(); rows])),
         Arc::new(Int64Array::from(vec![key.batch.0.cast_signed(); rows])),
         Arc::new(TimestampMicrosecondArray::from(vec![now_micros; rows]).with_timezone("UTC")),

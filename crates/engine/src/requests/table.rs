@@ -7,7 +7,7 @@ use alluvium_core::{
     BatchNumber, BatchSpan, Dataset, Delete, Error, Incarnation, Job, Kind, Op, Request, RequestDigest, Result, Scope, Shard,
     Subject, TableSpec, app_id, parse_data_file,
 };
-use alluvium_lake::{LiveFile, arrow_schema};
+use alluvium_lake::{LiveFile, arrow_schema, in_place};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray};
 use arrow::datatypes::Int64Type;
 use rayon::prelude::*;
@@ -182,7 +182,7 @@ impl Engine {
                 continue;
             }
             for rows in log.read_file(&file.path).await? {
-                read_rows(&rows, span, &mut accepted)?;
+                in_place(|| read_rows(&rows, span, &mut accepted))?;
             }
         }
         accepted.sort_by_key(|a| a.batch);

@@ -1,23 +1,20 @@
 //! Rows held against fates: what the ledger makes of each, and which nodes had a hand in it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use alluvium_core::{Dataset, Fate as LedgerFate, Node, Outcome, Result, resolve};
 use alluvium_lake::SortedKey;
 
 use super::edits::{EditPlanner, Fate, RowEdits, json_of_id};
-use super::original::Original;
 use super::rows::SourceRows;
-use crate::ledger::node_key;
+use crate::ledger::{DatasetLedger, node_key};
 
-/// Rows that requests may have matched, by what they hang on, with how many they are. For each, the ids (and the key) that a request
-/// names; others are left out.
-pub(crate) type Hits = BTreeMap<HitRow, u64>;
-
-/// What a row hangs on that requests name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// A row that requests may have matched, by what it hangs on: the ids (and the key) that a request names; others are left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HitRow {
-    pub(crate) org: String,
+    pub(crate) org: Arc<str>,
     /// In the order of the declared identities.
     pub(crate) ids: Vec<Option<String>>,
     pub(crate) key: Option<String>,
@@ -37,69 +34,104 @@ impl HitRow {
     }
 }
 
-/// The nodes a row hangs on, as its source gave it, with their keys: its organisation, its record, its ids.
-pub(crate) fn nodes_of_row(
-    rows: &SourceRows<'_>,
-    row: usize,
-    original: &Original,
-    dataset: &Dataset,
-    mut visit: impl FnMut(usize, Node<'_>),
-) {
-    visit(ORG_PLACE, Node::Org);
-    if let Some(key) = rows.key(row) {
-        visit(RECORD_PLACE, Node::Record(key));
-    }
-    for (at, (identity, id)) in dataset.identities.iter().zip(rows.source_ids(row, original)).enumerate() {
-        if let Some(id) = id {
-            visit(FIRST_ID_PLACE + at, Node::Id { field: &identity.field, id: &id });
+/// What requests name of that which rows hang on: of each row its organisation, its record, its ids as the source gave them.
+#[derive(Debug, Default)]
+pub(crate) struct NamedNodes(Vec<NamedNode>);
+
+#[derive(Debug, Clone, Copy)]
+struct NamedNode {
+    key: SortedKey,
+    row: u32,
+    /// `ORG_PLACE`, `RECORD_PLACE`, or from `FIRST_ID_PLACE` on that of an identity.
+    place: u32,
+}
+
+const ORG_PLACE: u32 = 0;
+const RECORD_PLACE: u32 = 1;
+const FIRST_ID_PLACE: u32 = 2;
+
+impl NamedNodes {
+    /// Of all rows; a few that no request names may be among them.
+    pub(crate) fn of(rows: &SourceRows<'_>, dataset: &Dataset, ledger: &DatasetLedger) -> Result<Self> {
+        let records = ledger.names_records();
+        let fields: Vec<bool> = dataset.identities.iter().map(|identity| ledger.names_field(&identity.field)).collect();
+        let mut orgs: HashMap<&str, Option<SortedKey>> = HashMap::new();
+        let mut named = Vec::new();
+        for (row, number) in (0..rows.len()).zip(0_u32..) {
+            let org = rows.org(row);
+            let mut push = |key: Option<SortedKey>, place| named.extend(key.map(|key| NamedNode { key, row: number, place }));
+            let known = |node: Node<'_>| Some(node_key(org, node)).filter(|key| ledger.is_named(key));
+            push(*orgs.entry(org).or_insert_with(|| known(Node::Org)), ORG_PLACE);
+            if records && let Some(key) = rows.key(row) {
+                push(known(Node::Record(key)), RECORD_PLACE);
+            }
+            if fields.contains(&true) {
+                let original = rows.original(row)?;
+                for (place, (identity, is_named)) in (FIRST_ID_PLACE..).zip(dataset.identities.iter().zip(&fields)) {
+                    let at = (place - FIRST_ID_PLACE) as usize;
+                    if *is_named && let Some(id) = rows.source_id(at, row, &original) {
+                        push(known(Node::Id { field: &identity.field, id: &id }), place);
+                    }
+                }
+            }
         }
+        Ok(Self(named))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = SortedKey> + '_ {
+        self.0.iter().map(|named| named.key)
+    }
+
+    /// About what they take of memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.0.len() * size_of::<NamedNode>()
     }
 }
 
-const ORG_PLACE: usize = 0;
-const RECORD_PLACE: usize = 1;
-const FIRST_ID_PLACE: usize = 2;
-
-/// Plans what must change in the rows so that they are what the fates say. Nodes that are not in `fates` leave rows as they are; a request
-/// may still name them (`is_named`) and match rows that end where they began.
+/// Plans what must change in the rows so that they are what the fates of their nodes say. Nodes that are not in `fates` leave rows as they
+/// are, and may match rows that end where they began.
 pub(crate) fn plan_edits(
     rows: &SourceRows<'_>,
     dataset: &Dataset,
+    named: &NamedNodes,
     fates: &HashMap<SortedKey, LedgerFate>,
-    is_named: &dyn Fn(&SortedKey) -> bool,
-    hits: &mut Hits,
+    hits: &mut Vec<HitRow>,
 ) -> Result<RowEdits> {
     let mut planner = EditPlanner::new(dataset);
+    let width = FIRST_ID_PLACE as usize + dataset.identities.len();
     let mut found: Vec<Option<&LedgerFate>> = Vec::new();
-    let mut named: Vec<bool> = Vec::new();
-    for row in 0..rows.len() {
-        let original = rows.original(row)?;
-        found.clear();
-        found.resize(FIRST_ID_PLACE + dataset.identities.len(), None);
-        named.clear();
-        named.resize(found.len(), false);
-        let (org, time) = (rows.org(row), rows.event_time_micros(row));
-        nodes_of_row(rows, row, &original, dataset, |place, node| {
-            let key = node_key(org, node);
-            found[place] = fates.get(&key);
-            named[place] = found[place].is_some() || is_named(&key);
-        });
-        if named.contains(&true) || rows.original_text(row).is_some() {
-            let ids = vec![None; dataset.identities.len()];
-            let mut hit = HitRow { org: org.to_owned(), ids, key: None, event_time: time };
-            nodes_of_row(rows, row, &original, dataset, |place, node| {
-                if !named[place] {
-                    return;
-                }
-                match node {
-                    Node::Org => {}
-                    Node::Record(key) => hit.key = Some(key.to_owned()),
-                    Node::Id { id, .. } => hit.ids[place - FIRST_ID_PLACE] = Some(id.to_owned()),
-                }
-            });
-            *hits.entry(hit).or_default() += 1;
+    let mut orgs: HashMap<&str, Arc<str>> = HashMap::new();
+    let mut rest = named.0.as_slice();
+    for (row, number) in (0..rows.len()).zip(0_u32..) {
+        let (of_row, after) = rest.split_at(rest.iter().take_while(|named| named.row == number).count());
+        rest = after;
+        if of_row.is_empty() && rows.original_text(row).is_none() {
+            continue;
         }
-        let fate = match resolve(time, found[ORG_PLACE], found[RECORD_PLACE], &found[FIRST_ID_PLACE..]) {
+        let original = rows.original(row)?;
+        let (org, time) = (rows.org(row), rows.event_time_micros(row));
+        found.clear();
+        found.resize(width, None);
+        let org = orgs.entry(org).or_insert_with(|| Arc::from(org)).clone();
+        let mut hit = HitRow { org, ids: vec![None; dataset.identities.len()], key: None, event_time: time };
+        for NamedNode { key, place, .. } in of_row {
+            found[*place as usize] = fates.get(key);
+            match *place {
+                ORG_PLACE => {}
+                RECORD_PLACE => hit.key = rows.key(row).map(str::to_owned),
+                place => {
+                    let at = (place - FIRST_ID_PLACE) as usize;
+                    hit.ids[at] = rows.source_id(at, row, &original).map(Cow::into_owned);
+                }
+            }
+        }
+        hits.push(hit);
+        let of_org = found[ORG_PLACE as usize];
+        let fate = match resolve(time, of_org, found[RECORD_PLACE as usize], &found[FIRST_ID_PLACE as usize..]) {
             Outcome::Unchanged => Fate::Unchanged,
             Outcome::Erased => Fate::Erased,
             Outcome::Changed(changed) => {

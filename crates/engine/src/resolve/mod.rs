@@ -10,5 +10,5 @@ mod original;
 mod rows;
 
 pub(crate) use edits::{RowEdits, edited};
-pub(crate) use fates::{HitRow, Hits, nodes_of_row, plan_edits};
+pub(crate) use fates::{HitRow, NamedNodes, plan_edits};
 pub(crate) use rows::{ORIGINAL, SourceRows, deciding_columns};

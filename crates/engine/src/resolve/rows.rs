@@ -81,16 +81,13 @@ impl<'a> SourceRows<'a> {
         self.original.as_ref().and_then(|texts| value(texts, row))
     }
 
-    /// The ids of the row as the source gave them, in the order of the declared identities.
-    pub(crate) fn source_ids<'s>(&'s self, row: usize, original: &Original) -> Vec<Option<Cow<'s, str>>> {
-        let mut ids = Vec::with_capacity(self.ids.len());
-        for (field, array) in &self.ids {
-            ids.push(match original.get(field) {
-                Some(json) => id_of_json(json).map(Cow::Owned),
-                None => array.as_ref().and_then(|array| value(array, row)).map(Cow::Borrowed),
-            });
+    /// The row's id in the identity of that place, as the source gave it.
+    pub(crate) fn source_id<'s>(&'s self, identity: usize, row: usize, original: &Original) -> Option<Cow<'s, str>> {
+        let (field, array) = self.ids.get(identity)?;
+        match original.get(field) {
+            Some(json) => id_of_json(json).map(Cow::Owned),
+            None => array.as_ref().and_then(|array| value(array, row)).map(Cow::Borrowed),
         }
-        ids
     }
 }
 

@@ -56,6 +56,12 @@ async fn rows(store: &Arc<dyn ObjectStore>, table: &str) -> Vec<Row> {
     rows.unwrap_or_else(|fault| panic!("{table}: {fault}"))
 }
 
+/// What `retries` ever told, also where later batches wrote it anew.
+async fn retries_ever(store: &Arc<dyn ObjectStore>) -> Vec<Row> {
+    let rows = TableReader::new(store, "default/retries").rows_ever().await;
+    rows.unwrap_or_else(|fault| panic!("retries: {fault}"))
+}
+
 fn place(row: &Row, source: &str, position: &str) -> Place {
     (row[source].clone(), row[position].parse().unwrap())
 }
@@ -261,7 +267,7 @@ async fn check_outcomes(
         assert!(outcomes.insert(of, row["rows"].parse().unwrap()).is_none(), "an outcome is there twice: {row:?}");
     }
     let mut first_waits: BTreeMap<String, u64> = BTreeMap::new();
-    for row in rows(store, "retries").await {
+    for row in retries_ever(store).await {
         if row["dataset"] == name && row["attempts"] == "1" && row["state"] != "applied" {
             let batch = row["batch_id"].parse().unwrap();
             assert!(first_waits.insert(row["request_id"].clone(), batch).is_none(), "a first attempt is there twice: {row:?}");
@@ -336,11 +342,19 @@ fn counts(request: &Request, dataset: usize) -> bool {
 async fn check_states(engine: &Engine, accepted: &[Accepted], expected: &BTreeMap<&str, Expected>, store: &Arc<dyn ObjectStore>) {
     let mut retries: BTreeMap<(String, String), Vec<(u64, String)>> = BTreeMap::new();
     let mut told: BTreeSet<[String; 4]> = BTreeSet::new();
-    for row in rows(store, "retries").await {
+    for row in retries_ever(store).await {
         let by = ["dataset", "request_id", "job", "batch_id"].map(|name| row[name].clone());
         assert!(told.insert(by), "a batch tells of a request twice: {row:?}");
         let of = retries.entry((row["dataset"].clone(), row["request_id"].clone())).or_default();
         of.push((row["attempts"].parse().unwrap(), row["state"].clone()));
+    }
+    // Of what they tell of a request that found no row, only the last stands.
+    let mut standing: BTreeMap<(String, String), String> = BTreeMap::new();
+    for row in rows(store, "retries").await.into_iter().filter(|row| row["state"] != "applied") {
+        let of = (row["dataset"].clone(), row["request_id"].clone());
+        let most = retries[&of].iter().filter(|(_, state)| state != "applied").map(|(n, _)| *n).max();
+        assert_eq!(row["attempts"].parse().ok(), most, "an earlier attempt stands: {row:?}");
+        assert_eq!(standing.insert(of, row["attempts"].clone()), None, "two attempts stand: {row:?}");
     }
     let listed = engine.list_requests(None).await.unwrap();
     assert_eq!(listed.len(), accepted.len());

@@ -3,7 +3,7 @@
 use alluvium_core::{BatchNumber, Error, Kind, Result, TxnVersion};
 use arrow::array::RecordBatch;
 use deltalake_core::DeltaTableError;
-use deltalake_core::kernel::EagerSnapshot;
+use deltalake_core::kernel::{EagerSnapshot, LogicalFileView};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use xxhash_rust::xxh3::Xxh3;
@@ -43,6 +43,23 @@ pub fn live_files_digest(files: impl Iterator<Item = (String, Option<String>)>) 
     format!("{:032x}", hash.digest128())
 }
 
+fn live_file(f: &LogicalFileView) -> LiveFile {
+    LiveFile {
+        path: f.path().into_owned(),
+        size: f.size().unsigned_abs(),
+        rows: f.num_records().map(|n| n as u64),
+        mark: f.deletion_vector_descriptor().map(|v| mark_of(v.storage_type.as_ref(), &v.path_or_inline_dv, v.offset)),
+    }
+}
+
+/// The one value that a file's statistics allow in a column of texts.
+fn only_value(stats: &str, column: &str) -> Option<String> {
+    let stats: serde_json::Value = serde_json::from_str(stats).ok()?;
+    let (least, most) = (stats["minValues"][column].as_str()?, stats["maxValues"][column].as_str()?);
+    let is_tight = stats["tightBounds"].as_bool().unwrap_or(true);
+    (is_tight && least == most && stats["nullCount"][column].as_u64() == Some(0)).then(|| least.to_owned())
+}
+
 /// What tells a deletion vector from others, as the log's replay does.
 pub(crate) fn mark_of(storage_type: &str, path_or_inline: &str, offset: Option<i32>) -> String {
     match offset {
@@ -65,16 +82,18 @@ impl DeltaLog {
     /// As [`DeltaLog::state`]; [`Kind::NotFound`] if there is no table.
     pub async fn live_files(&self, version: Option<u64>) -> Result<Vec<LiveFile>> {
         let snapshot = self.snapshot(version).await?;
-        Ok(snapshot
-            .log_data()
-            .iter()
-            .map(|f| LiveFile {
-                path: f.path().into_owned(),
-                size: f.size().unsigned_abs(),
-                rows: f.num_records().map(|n| n as u64),
-                mark: f.deletion_vector_descriptor().map(|v| mark_of(v.storage_type.as_ref(), &v.path_or_inline_dv, v.offset)),
-            })
-            .collect())
+        Ok(snapshot.log_data().iter().map(|f| live_file(&f)).collect())
+    }
+
+    /// The files of the newest version, each with the value that all its rows have in a column of texts, as far as the statistics in the
+    /// log tell.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::live_files`].
+    pub async fn live_files_by(&self, column: &str) -> Result<Vec<(LiveFile, Option<String>)>> {
+        let snapshot = self.snapshot(None).await?;
+        let only = |f: &LogicalFileView| only_value(&f.stats()?, column);
+        Ok(snapshot.log_data().iter().map(|f| (live_file(&f), only(&f))).collect())
     }
 
     /// The files of a version that carries `batch` of an application, or a later one. The batch is finished, so a log that does not tell of it

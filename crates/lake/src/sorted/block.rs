@@ -1,14 +1,12 @@
 //! Blocks: some entries one after the other, compressed together.
 
 use alluvium_core::{Error, Kind, Result};
+use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use xxhash_rust::xxh3::xxh3_64;
-use zstd::bulk::{Compressor, Decompressor};
 
 use super::format::{BlockPlace, corrupt};
 use super::{BLOCK_BYTES, MAX_SORTED_VALUE_BYTES, SortedKey};
 
-/// Higher levels take several times as long and gain little: most of an entry are hashes.
-const COMPRESSION_LEVEL: i32 = 1;
 /// What stands before a value: the key and the value's length.
 const ENTRY_HEAD_BYTES: usize = SortedKey::BYTES + 4;
 /// The most bytes a block has uncompressed.
@@ -32,65 +30,55 @@ pub(super) fn entry(block: &[u8], at: usize) -> Option<(SortedKey, &[u8], usize)
     Some((SortedKey(*key), value, at + ENTRY_HEAD_BYTES + value.len()))
 }
 
-/// Makes the stored form of blocks.
+/// Makes the stored form of blocks: LZ4, as most of an entry are hashes, which nothing shortens, and blocks are read often.
+#[derive(Default)]
 pub(super) struct Packer {
-    compressor: Compressor<'static>,
     packed: Vec<u8>,
 }
 
 impl Packer {
-    pub(super) fn new() -> Result<Self> {
-        let compressor = Compressor::new(COMPRESSION_LEVEL).map_err(|e| internal("compressing", e))?;
-        Ok(Self { compressor, packed: Vec::new() })
-    }
-
     /// The stored form of `block`, which is the block itself where it does not get shorter, and its checksum.
     pub(super) fn pack<'a>(&'a mut self, block: &'a [u8]) -> Result<(&'a [u8], u64)> {
-        self.packed.clear();
-        self.packed.reserve(zstd::zstd_safe::compress_bound(block.len()));
-        self.compressor.compress_to_buffer(block, &mut self.packed).map_err(|e| internal("compressing", e))?;
-        let stored = if self.packed.len() < block.len() { self.packed.as_slice() } else { block };
+        let most = get_maximum_output_size(block.len());
+        if self.packed.len() < most {
+            self.packed.resize(most, 0);
+        }
+        let length = compress_into(block, &mut self.packed)
+            .map_err(|e| Error::new(Kind::Internal, "compressing a block of a sorted file").source(e))?;
+        let stored = if length < block.len() { &self.packed[..length] } else { block };
         Ok((stored, xxh3_64(stored)))
     }
 }
 
 /// Reads the stored form of blocks.
+#[derive(Default)]
 pub(super) struct Unpacker {
-    decompressor: Decompressor<'static>,
-    block: Vec<u8>,
+    /// The block that was unpacked last, at its beginning.
+    buffer: Vec<u8>,
+    length: usize,
 }
 
 impl Unpacker {
-    pub(super) fn new() -> Result<Self> {
-        let decompressor = Decompressor::new().map_err(|e| internal("decompressing", e))?;
-        Ok(Self { decompressor, block: Vec::new() })
-    }
-
     /// The block whose stored form is `stored`.
     pub(super) fn unpack(&mut self, stored: &[u8], place: &BlockPlace, path: &str) -> Result<&[u8]> {
         if xxh3_64(stored) != place.checksum {
             return Err(corrupt(path, "the checksum of a block is wrong"));
         }
-        let length = place.block_bytes as usize;
-        self.block.clear();
-        if stored.len() == length {
-            self.block.extend_from_slice(stored);
-            return Ok(&self.block);
+        self.length = place.block_bytes as usize;
+        if self.buffer.len() < self.length {
+            self.buffer.resize(self.length, 0);
         }
-        self.block.reserve(length);
-        let unpacked = self.decompressor.decompress_to_buffer(stored, &mut self.block);
-        if unpacked.is_err() || self.block.len() != length {
+        let block = &mut self.buffer[..self.length];
+        if stored.len() == block.len() {
+            block.copy_from_slice(stored);
+        } else if !decompress_into(stored, block).is_ok_and(|length| length == block.len()) {
             return Err(corrupt(path, "a block cannot be decompressed"));
         }
-        Ok(&self.block)
+        Ok(self.block())
     }
 
     /// The block that was unpacked last.
     pub(super) fn block(&self) -> &[u8] {
-        &self.block
+        &self.buffer[..self.length]
     }
-}
-
-fn internal(doing: &str, error: std::io::Error) -> Error {
-    Error::new(Kind::Internal, format!("{doing} a block of a sorted file")).source(error)
 }

@@ -11,6 +11,7 @@ use object_store::path::Path;
 
 use super::SortedKey;
 use super::block::{self, Unpacker};
+use super::filter::KeyHash;
 use super::format::{BlockPlace, Footer, Tail, corrupt};
 use super::plan::{Fetch, Fetches, NeededBlocks};
 use super::scan::SortedScan;
@@ -89,7 +90,13 @@ impl SortedFile {
     /// there, about one in two hundred gets true.
     #[must_use]
     pub fn may_contain(&self, key: &SortedKey) -> bool {
-        self.inner.tail.filter.may_contain(key)
+        self.may_contain_hashed(key, KeyHash::of(key))
+    }
+
+    /// As [`Self::may_contain`], for who asks several files: with the key's hash.
+    #[must_use]
+    pub fn may_contain_hashed(&self, key: &SortedKey, hash: KeyHash) -> bool {
+        self.inner.tail.filter.may_contain(key, hash)
     }
 
     /// Looks up `keys`, which ascend, in one pass: `visit` is told each value found with the position of its key in `keys`, keys in
@@ -107,7 +114,7 @@ impl SortedFile {
         let mut fetched = stream::iter(fetches)
             .map(|fetch| async move { self.inner.fetch(fetch.bytes.clone()).await.map(|bytes| (fetch, bytes)) })
             .buffered(FETCHES_IN_FLIGHT);
-        let (mut unpacker, mut next_key) = (Unpacker::new()?, 0);
+        let (mut unpacker, mut next_key) = (Unpacker::default(), 0);
         while let Some((fetch, bytes)) = fetched.next().await.transpose()? {
             for number in &fetch.blocks {
                 let block = self.inner.unpack(&mut unpacker, &fetch, &bytes, *number)?;

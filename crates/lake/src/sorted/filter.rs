@@ -20,6 +20,18 @@ const PIECE_BYTES: usize = SortedKey::BYTES + 4;
 /// Odd numbers that choose the bit of each word, those of Parquet.
 const SALTS: [u32; 8] = [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
 
+/// A key's hash, by which filters know it.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyHash(u64);
+
+impl KeyHash {
+    /// Of a key.
+    #[must_use]
+    pub fn of(key: &SortedKey) -> Self {
+        Self(xxh3_64(&key.0))
+    }
+}
+
 /// The words that one key's bits are in.
 type Group = [u32; 8];
 const GROUP_BYTES: usize = size_of::<Group>();
@@ -45,7 +57,7 @@ impl FilterBuilder {
     /// Adds a key; no key is to be added twice.
     pub(super) fn add(&mut self, key: SortedKey) {
         self.first.get_or_insert(key);
-        self.hashes.push(xxh3_64(&key.0));
+        self.hashes.push(KeyHash::of(&key).0);
         if self.hashes.len() == KEYS_A_PIECE {
             self.close_piece();
         }
@@ -88,10 +100,9 @@ struct Piece {
 
 impl KeyFilter {
     /// Whether the key may be among those that were added; false only if it is not.
-    pub(super) fn may_contain(&self, key: &SortedKey) -> bool {
+    pub(super) fn may_contain(&self, key: &SortedKey, KeyHash(hash): KeyHash) -> bool {
         let after = self.pieces.partition_point(|piece| piece.first <= *key);
         let Some(piece) = after.checked_sub(1).and_then(|i| self.pieces.get(i)) else { return false };
-        let hash = xxh3_64(&key.0);
         let group = &self.words[piece.start + group_of(hash, piece.groups)];
         group.iter().zip(bits(hash)).fold(true, |all, (word, bit)| all & (word & bit != 0))
     }

@@ -6,6 +6,7 @@ use std::iter::Peekable;
 use std::ops::Range;
 
 use super::SortedKey;
+use super::filter::KeyHash;
 use super::format::{BlockPlace, Tail};
 
 /// Blocks this far apart are fetched with what lies between them.
@@ -78,7 +79,7 @@ impl Iterator for NeededBlocks<'_> {
                 self.keys = &[];
                 return None;
             }
-            if !self.tail.filter.may_contain(key) {
+            if !self.tail.filter.may_contain(key, KeyHash::of(key)) {
                 continue;
             }
             // The block before the first one that begins with the key or above it may end with the key.

@@ -20,7 +20,7 @@ pub struct SortedScan {
     /// What was fetched last, and how many of its blocks were read.
     current: Option<(Fetch, Bytes)>,
     read: usize,
-    unpacker: Option<Unpacker>,
+    unpacker: Unpacker,
     /// Where the entry after the current one begins in the block.
     next: usize,
     key: SortedKey,
@@ -42,7 +42,7 @@ impl SortedScan {
             .map(|(file, fetch)| async move { file.inner.fetch(fetch.bytes.clone()).await.map(|bytes| (fetch, bytes)) })
             .buffered(FETCHES_AHEAD)
             .boxed();
-        Self { file, fetched, current: None, read: 0, unpacker: None, next: 0, key: SortedKey::LEAST, value: 0..0 }
+        Self { file, fetched, current: None, read: 0, unpacker: Unpacker::default(), next: 0, key: SortedKey::LEAST, value: 0..0 }
     }
 
     /// Moves on to the next entry; at first to the first one. False at the end.
@@ -53,14 +53,13 @@ impl SortedScan {
     /// # Cancel safety
     /// Cancelled, it may be called again.
     pub async fn advance(&mut self) -> Result<bool> {
-        while self.unpacker.as_ref().is_none_or(|unpacker| self.next >= unpacker.block().len()) {
+        while self.next >= self.unpacker.block().len() {
             if !self.next_block().await? {
                 return Ok(false);
             }
         }
-        let block = self.unpacker.as_ref().map_or(&[][..], Unpacker::block);
-        let (key, value, next) =
-            block::entry(block, self.next).ok_or_else(|| corrupt(self.file.inner.path.as_ref(), "a block holds no entries"))?;
+        let (key, value, next) = block::entry(self.unpacker.block(), self.next)
+            .ok_or_else(|| corrupt(self.file.inner.path.as_ref(), "a block holds no entries"))?;
         self.value = next - value.len()..next;
         (self.key, self.next) = (key, next);
         Ok(true)
@@ -73,16 +72,12 @@ impl SortedScan {
                 None => return Ok(false),
             }
         }
-        let mut unpacker = match self.unpacker.take() {
-            Some(unpacker) => unpacker,
-            None => Unpacker::new()?,
-        };
         if let Some((fetch, bytes)) = &self.current
             && let Some(number) = fetch.blocks.get(self.read)
         {
-            self.file.inner.unpack(&mut unpacker, fetch, bytes, *number)?;
+            self.file.inner.unpack(&mut self.unpacker, fetch, bytes, *number)?;
         }
-        (self.unpacker, self.next) = (Some(unpacker), 0);
+        self.next = 0;
         self.read += 1;
         Ok(true)
     }
@@ -96,6 +91,6 @@ impl SortedScan {
     /// The value of the current entry.
     #[must_use]
     pub fn value(&self) -> &[u8] {
-        self.unpacker.as_ref().and_then(|unpacker| unpacker.block().get(self.value.clone())).unwrap_or_default()
+        self.unpacker.block().get(self.value.clone()).unwrap_or_default()
     }
 }

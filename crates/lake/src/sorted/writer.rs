@@ -53,7 +53,7 @@ impl SortedWriter {
             store: store.clone(),
             path,
             spool: Spool::new(in_memory_bytes),
-            packer: Packer::new()?,
+            packer: Packer::default(),
             block: Vec::with_capacity(2 * BLOCK_BYTES),
             block_first: SortedKey::LEAST,
             blocks: Vec::new(),

@@ -1,0 +1,93 @@
+//! How many rows requests matched: counted while other rows are looked for, and some rows at a time, so that neither the rows nor the
+//! requests about them are all in memory.
+
+use std::collections::{BTreeMap, HashMap};
+
+use alluvium_core::{BatchNumber, Dataset, Error, Kind, OrgLedger, Result, RowGroup};
+use alluvium_lake::in_place;
+use rayon::prelude::*;
+use tokio::task::JoinHandle;
+
+use crate::engine::Engine;
+use crate::ledger::DatasetLedger;
+use crate::resolve::HitRow;
+
+/// How many rows requests matched in a batch, by id; with the organisation.
+pub(crate) type Matched = BTreeMap<String, (String, u64)>;
+
+/// The same, in no order.
+type Counted = Vec<(String, (String, u64))>;
+
+/// Counts the rows that requests matched on their way to a position of the ledger.
+pub(crate) struct Counting {
+    ledger: DatasetLedger,
+    dataset: Dataset,
+    hits: Vec<HitRow>,
+    /// So many are counted at a time.
+    most: usize,
+    counted: HashMap<String, (String, u64)>,
+    running: Option<JoinHandle<Result<Counted>>>,
+}
+
+impl Counting {
+    pub(crate) fn new(engine: &Engine, ledger: &DatasetLedger, dataset: &Dataset) -> Self {
+        let (ledger, dataset, most) = (ledger.clone(), dataset.clone(), engine.hits_counted_at_once());
+        Self { ledger, dataset, hits: Vec::new(), most, counted: HashMap::new(), running: None }
+    }
+
+    /// Adds rows; once there are many, they begin to be counted.
+    pub(crate) async fn add(&mut self, mut hits: Vec<HitRow>) -> Result<()> {
+        while self.hits.len() + hits.len() >= self.most {
+            let rest = hits.split_off(self.most - self.hits.len());
+            self.hits.append(&mut hits);
+            self.count().await?;
+            hits = rest;
+        }
+        self.hits.append(&mut hits);
+        Ok(())
+    }
+
+    /// Begins to count what was added, once what was added before is counted.
+    async fn count(&mut self) -> Result<()> {
+        if let Some(running) = self.running.take() {
+            let counted = running.await.map_err(|e| Error::new(Kind::Internal, "counting what requests matched").source(e))??;
+            for (request, (org, rows)) in counted {
+                self.counted.entry(request).or_insert((org, 0)).1 += rows;
+            }
+        }
+        let hits = std::mem::take(&mut self.hits);
+        if !hits.is_empty() {
+            let (ledger, dataset) = (self.ledger.clone(), self.dataset.clone());
+            self.running = Some(tokio::spawn(matched(ledger, dataset, hits)));
+        }
+        Ok(())
+    }
+
+    /// What all rows that were added come to.
+    pub(crate) async fn finish(mut self) -> Result<Matched> {
+        self.count().await?;
+        // Once more for what runs now.
+        self.count().await?;
+        Ok(self.counted.into_iter().collect())
+    }
+}
+
+/// How many of the rows each request matched on their way.
+async fn matched(ledger: DatasetLedger, dataset: Dataset, mut hits: Vec<HitRow>) -> Result<Counted> {
+    hits.sort_unstable_by(|a, b| a.org.cmp(&b.org));
+    let around = ledger.around(hits.iter().flat_map(|hit| hit.keys(&dataset)).collect()).await?;
+    let position = BatchNumber(ledger.position().0);
+    let of_org = |(org, requests): &(&String, &OrgLedger)| {
+        let first = hits.partition_point(|hit| *hit.org < ***org);
+        let length = hits[first..].partition_point(|hit| *hit.org == ***org);
+        let of_org: Vec<(&HitRow, Vec<Option<&str>>)> =
+            hits[first..first + length].iter().map(|hit| (hit, hit.ids.iter().map(Option::as_deref).collect())).collect();
+        let groups =
+            of_org.iter().map(|(hit, ids)| RowGroup { ids, key: hit.key.as_deref(), event_time: hit.event_time, rows: 1 });
+        let counts = requests.attribute(position, groups);
+        let counted = requests.requests().zip(counts).filter(|(_, rows)| *rows > 0);
+        counted.map(|(request, rows)| (request.order.request_id.to_owned(), ((*org).clone(), rows))).collect::<Vec<_>>()
+    };
+    let around: Vec<(&String, &OrgLedger)> = around.iter().collect();
+    Ok(in_place(|| around.par_iter().flat_map_iter(of_org).collect()))
+}
