@@ -111,8 +111,6 @@ const BYTES_TO_TAKE_A_REQUEST: u64 = 3072;
 const BYTES_TO_APPLY_A_REQUEST: u64 = 1536;
 /// So many requests are taken in and applied at a time, however little memory there is.
 const LEAST_REQUESTS: u64 = 10_000;
-/// With so much memory for each, several of the largest batches of requests are folded at a time.
-const BYTES_TO_FOLD_A_BATCH: u64 = 512 << 20;
 /// A row that requests matched is counted with the requests around it, beside everything else that is in memory then.
 const BYTES_TO_COUNT_A_HIT: u64 = 4096;
 
@@ -165,9 +163,9 @@ impl Engine {
             .clamp(1 << 14, 1 << 20)
     }
 
-    /// How many batches of requests are read and folded at a time.
-    pub(crate) fn batches_folded_at_once(&self) -> u64 {
-        (self.memory_bytes / BYTES_TO_FOLD_A_BATCH).clamp(1, 8)
+    /// How many requests are read and folded at a time.
+    pub(crate) fn requests_folded_at_once(&self) -> u64 {
+        beside_the_process(self.memory_bytes) / BYTES_TO_TAKE_A_REQUEST
     }
 
     /// The datasets of these names, or all.

@@ -14,7 +14,7 @@ use super::read::{Feed, Read, Reading, Taking};
 use super::resolving::{EventTaking, Resolving};
 use super::work::ChainWork;
 use crate::ledger::DatasetLedger;
-use crate::requests::{RequestIds, RequestTaking, StateChanges};
+use crate::requests::{RequestIds, RequestTaking, StateWriter};
 
 /// How many finished files may wait to be put.
 const FILES_IN_FLIGHT: usize = 16;
@@ -95,7 +95,7 @@ impl ChainWork<'_> {
             // The table will be made at the newest.
             None => LedgerPosition(self.engine.requests_taken(&self.incarnation).await?.0),
         };
-        DatasetLedger::at(self.engine, &self.incarnation, self.dataset, position).await
+        DatasetLedger::at(self.engine, &self.incarnation, self.dataset, position, seen).await
     }
 
     /// Adds what resolving the rows says of requests that waited for such rows.
@@ -127,13 +127,16 @@ impl ChainWork<'_> {
             }
         };
         if told < ledger.position() {
-            ledger.requests_since(told, &mut tell).await?;
+            ledger.requests_since(told, ledger.position(), &mut tell).await?;
         }
         matched.retain(|id, _| open.contains_key(id) || new.contains(id));
-        let states = StateChanges::plan(&[], &HashSet::new(), &open, matched, false, self.engine.project.requests.max_attempts);
-        if !states.is_empty() {
+        if !matched.is_empty() {
             let settings = self.stage_settings(key, staged.staged_at_micros, None);
-            let (retries, outcomes) = states.stage(self.engine, &self.dataset.name, &settings).await?;
+            let mut states = StateWriter::new(self.engine, &self.dataset.name, &settings);
+            for (id, retry) in open {
+                states = states.seen(id, retry.org, retry.attempts).await?;
+            }
+            let (retries, outcomes) = states.finish(&matched).await?;
             staged.retries.adds.extend(retries.adds);
             staged.outcomes.adds.extend(outcomes.adds);
         }

@@ -41,24 +41,28 @@ pub(crate) struct DatasetLedger {
 }
 
 impl DatasetLedger {
-    /// The ledger at exactly this position, whose batches of requests are finished. What was not folded yet is folded.
+    /// The ledger at exactly this position, whose batches of requests are finished. What was not folded yet is folded. `table` is where the
+    /// dataset's table is, if it is there.
     pub(crate) async fn at(
         engine: &Engine,
         incarnation: &Incarnation,
         dataset: &Dataset,
         position: LedgerPosition,
+        table: Option<LedgerPosition>,
     ) -> Result<Self> {
         let finished = BatchNumber(position.0);
         let mut ledger = Self::open(engine, incarnation, dataset, position).await?;
         ledger.find(engine, BatchNumber(0), finished).await?;
         while ledger.fates.to() < finished {
-            let to = BatchNumber(finished.0.min(ledger.fates.to().0 + engine.batches_folded_at_once()));
+            let most = engine.requests_folded_at_once();
+            let to = engine.batches_at_once(incarnation, ledger.fates.to(), finished, most).await?;
             let Some(span) = BatchSpan::new(ledger.fates.to(), to) else { break };
             let accepted = engine.accepted(incarnation, span).await?;
             ledger.fold(engine, span, accepted).await?;
             ledger.requests.extend(finished).await?;
             ledger.fates.extend(finished).await?;
             ledger.find(engine, to, finished).await?;
+            ledger.merge_small(table.unwrap_or(LedgerPosition::BEGINNING)).await?;
         }
         Ok(ledger)
     }
@@ -184,10 +188,11 @@ impl DatasetLedger {
         Ok(in_place(|| gathered.builders.into_par_iter().map(|(org, builder)| (org, builder.build())).collect()))
     }
 
-    /// Makes few files of many, of batches that the table has applied a while ago. Another process may do the same.
-    pub(crate) async fn merge_small(&mut self) -> Result<()> {
-        let requests = self.requests.merge_small(MergeMode::KeepAll, SPANS_APART, Named::united).await;
-        let fates = self.fates.merge_small(MergeMode::NewestWins, SPANS_APART, |_| String::new()).await;
+    /// Makes few files of many, those up to where the table is apart from those behind it. Another process may do the same.
+    pub(crate) async fn merge_small(&mut self, table: LedgerPosition) -> Result<()> {
+        let at = BatchNumber(table.0);
+        let requests = self.requests.merge_small(MergeMode::KeepAll, at, SPANS_APART, Named::united).await;
+        let fates = self.fates.merge_small(MergeMode::NewestWins, at, SPANS_APART, |_| String::new()).await;
         for merged in [requests, fates] {
             match merged {
                 // Another process merges them.
@@ -279,15 +284,20 @@ impl DatasetLedger {
         Ok(())
     }
 
-    /// Tells the requests that batches after `from` took in and that count for the dataset, each once.
-    pub(crate) async fn requests_since(&self, from: LedgerPosition, tell: &mut (dyn FnMut(Request) + Send)) -> Result<()> {
+    /// Tells the requests that batches after `from`, up to `to`, took in and that count for the dataset, each once.
+    pub(crate) async fn requests_since(
+        &self,
+        from: LedgerPosition,
+        to: LedgerPosition,
+        tell: &mut (dyn FnMut(Request) + Send),
+    ) -> Result<()> {
         for (span, file) in self.requests.files() {
-            if span.to.0 <= from.0 {
+            if span.to.0 <= from.0 || span.from.0 >= to.0 {
                 continue;
             }
             let mut scan = file.scan();
             while scan.advance().await? {
-                if let Some(request) = decode_first(scan.value(), BatchNumber(from.0))? {
+                if let Some(request) = decode_first(scan.value(), BatchNumber(from.0), BatchNumber(to.0))? {
                     tell(request);
                 }
             }

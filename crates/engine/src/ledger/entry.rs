@@ -99,10 +99,10 @@ pub(crate) fn decode_request(value: &[u8]) -> Result<(Request, BatchNumber)> {
     Ok((Request::decode(request)?, batch))
 }
 
-/// The request of an entry that is the first of it, if a batch after `from` took it in.
-pub(crate) fn decode_first(value: &[u8], from: BatchNumber) -> Result<Option<Request>> {
+/// The request of an entry that is the first of it, if a batch after `from`, up to `to`, took it in.
+pub(crate) fn decode_first(value: &[u8], from: BatchNumber, to: BatchNumber) -> Result<Option<Request>> {
     let (is_first, batch, request) = request_parts(value)?;
-    if is_first && batch > from { Request::decode(request).map(Some) } else { Ok(None) }
+    if is_first && batch > from && batch <= to { Request::decode(request).map(Some) } else { Ok(None) }
 }
 
 fn request_parts(value: &[u8]) -> Result<(bool, BatchNumber, &[u8])> {

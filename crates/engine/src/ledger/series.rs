@@ -11,6 +11,8 @@ use object_store::path::Path;
 
 /// Files are merged when there are so many.
 const MERGE_FROM: usize = 8;
+/// So many files are merged at a time, at most: each takes a few MiB of memory meanwhile.
+const MOST_MERGED: usize = 12;
 /// Files that another process merges meanwhile are looked for again so often, at most.
 const MAX_LOOKS: u32 = 8;
 
@@ -161,25 +163,21 @@ impl Series {
             .hint("run again")
     }
 
-    /// Makes one file of several small ones of about the same size, once there are many, the newest `apart` left out: all of them tell of
-    /// batches that are finished, and nobody asks for what was between them. The ones it is made of go. Of their notes, `note` makes one.
-    pub(crate) async fn merge_small(&mut self, mode: MergeMode, apart: usize, note: fn(&[&str]) -> String) -> Result<()> {
-        let mergeable = &self.files[..self.files.len().saturating_sub(apart)];
-        if mergeable.len() < MERGE_FROM {
-            return Ok(());
-        }
-        // From the newest back, as long as a file is not much larger than those behind it together.
-        let (mut first, mut entries) = (mergeable.len() - 1, 0);
-        while first > 0 && mergeable[first - 1].1.entries() <= 2 * (entries + mergeable[first].1.entries()) {
-            entries += mergeable[first].1.entries();
-            first -= 1;
-        }
-        let some: Vec<(BatchSpan, SortedFile)> = mergeable[first..].to_vec();
+    /// Makes one file of several small ones of about the same size, where there are many: all of them tell of batches that are finished,
+    /// and nobody asks for what was between them. The ones it is made of go. Files up to `at`, where a table is, and those behind it are not
+    /// mixed, and the newest `apart` of both are left out. Of their notes, `note` makes one.
+    pub(crate) async fn merge_small(
+        &mut self,
+        mode: MergeMode,
+        at: BatchNumber,
+        apart: usize,
+        note: fn(&[&str]) -> String,
+    ) -> Result<()> {
+        let (before, behind) = self.files.split_at(self.files.partition_point(|(span, _)| span.to <= at));
+        let some = [behind, before].into_iter().find_map(|files| mergeable(&files[..files.len().saturating_sub(apart)]));
+        let Some(some) = some.map(<[_]>::to_vec) else { return Ok(()) };
         let (Some((oldest, _)), Some((newest, _))) = (some.first(), some.last()) else { return Ok(()) };
         let Some(span) = BatchSpan::new(oldest.from, newest.to) else { return Ok(()) };
-        if some.len() < 2 {
-            return Ok(());
-        }
         let mut writer = SortedWriter::new(&self.store, self.path(span))?;
         let files: Vec<SortedFile> = some.iter().map(|(_, file)| file.clone()).collect();
         merge_sorted(&files, mode, |_, _| true, &mut writer).await?;
@@ -203,4 +201,21 @@ impl Series {
         self.files = files;
         self.store.delete_all(gone).await
     }
+}
+
+/// The files that are worth to be made into one, if there are any.
+fn mergeable(files: &[(BatchSpan, SortedFile)]) -> Option<&[(BatchSpan, SortedFile)]> {
+    if files.len() < MERGE_FROM {
+        return None;
+    }
+    // From the newest back, as long as a file is not much larger than those behind it together.
+    let (mut first, mut entries) = (files.len() - 1, 0);
+    while first > 0
+        && files.len() - first < MOST_MERGED
+        && files[first - 1].1.entries() <= 2 * (entries + files[first].1.entries())
+    {
+        entries += files[first].1.entries();
+        first -= 1;
+    }
+    Some(&files[first..]).filter(|some| some.len() > 1)
 }

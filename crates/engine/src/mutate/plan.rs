@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    AddedFile, BatchKey, BatchRecord, DatasetName, DatePartitionCount, Error, Kind, LedgerPosition, LedgerShape, Mutation,
-    PlannedOn, RECORD_FORMAT, Range, RecordBody, Recorded, Request, Result, RewriteWork, TableFiles, TableSpec, parse_data_file,
+    AddedFile, BatchKey, BatchNumber, BatchRecord, DatasetName, DatePartitionCount, Error, Kind, LedgerPosition, LedgerShape,
+    Mutation, PlannedOn, RECORD_FORMAT, Range, RecordBody, Recorded, Request, Result, RewriteWork, TableFiles, TableSpec,
+    parse_data_file,
 };
 use alluvium_lake::{
     ChangedFile, DeletedRows, IndexReader, Rewrites, RewrittenFile, SpliceSettings, StageSettings, Stager, Sweep, blocking,
@@ -19,7 +20,7 @@ use super::run::{Mutating, WouldChange};
 use super::wanted::WantedNodes;
 use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
-use crate::requests::{Counting, Matched, NewRequest, RequestsTried, Retries, StateChanges, newest_mutation};
+use crate::requests::{Counting, Matched, NewRequest, RequestsTried, StateWriter, newest_mutation};
 
 /// Files that are looked at at the same time, at most.
 const FILES_AT_ONCE: usize = 4;
@@ -37,6 +38,10 @@ pub(super) struct Move {
     pub(super) shape: Option<LedgerShape>,
     /// Whether it has a change data feed.
     pub(super) feed: bool,
+    /// How far requests were taken in.
+    pub(super) taken: LedgerPosition,
+    /// So many requests that have no state yet get one, at most, but those of one batch at least.
+    pub(super) most_told: u64,
     /// Whether requests that wait are tried though the table does not move.
     pub(super) tries: bool,
     /// Another attempt at the batch was recorded, so there is something to do.
@@ -51,7 +56,8 @@ struct Prepared {
     new: Vec<NewRequest>,
     tried: RequestsTried,
     tries: bool,
-    told: LedgerPosition,
+    /// Up to which position every request has a state then.
+    tells_to: LedgerPosition,
     planned_on: PlannedOn,
     foreign: Vec<String>,
 }
@@ -59,13 +65,16 @@ struct Prepared {
 impl Mutating<'_> {
     /// Finds out which files a move will look through; `None` if there is nothing to do.
     async fn prepare(&self, a_move: Move) -> Result<Option<Prepared>> {
-        let Move { from, to, ledger, version, shape, feed, tries, fixed } = a_move;
+        let Move { from, to, ledger, version, shape, feed, taken, most_told, tries, fixed } = a_move;
         let spec = TableSpec::data(self.dataset);
         let log = self.engine.log_of(&spec);
         let newest = newest_mutation(&self.chain).await?;
         let told = newest.as_ref().map_or(LedgerPosition::BEGINNING, |mutation| mutation.told);
-        // An attempt comes with every batch that moves the table, and with the first of a run.
-        let tries = tries || from != to;
+        // Of a table that was made at a late position many requests may have no state yet.
+        let tells_to = self.engine.batches_at_once(&self.incarnation, BatchNumber(told.0), BatchNumber(to.0), most_told).await?;
+        let tells_to = LedgerPosition(tells_to.0).max(told);
+        // An attempt comes with every move, and once a run without; of a move that takes several batches, with the last.
+        let tries = (tries || from != to) && tells_to == to && to == taken;
         let standing = log.standing_files_with_statistics(version).await?;
         // Rows that were resolved for another declaration are all looked at again.
         let redeclared = !from.is_beginning() && shape != Some(ledger.shape());
@@ -93,12 +102,12 @@ impl Mutating<'_> {
             orgs.insert(org.clone());
             new.push(NewRequest { id: request.id, org });
         };
-        ledger.requests_since(told, &mut tell).await?;
+        ledger.requests_since(told, tells_to, &mut tell).await?;
         let mut wanted_of_foreign = WantedNodes::new(self.dataset, partitioned);
         if resolves_foreign {
             let all = LedgerPosition::BEGINNING;
             ledger.changed_since(all, &mut |org, node| wanted_of_foreign.add(org, node)).await?;
-            ledger.requests_since(all, &mut |request| wanted_of_foreign.add_request(&request)).await?;
+            ledger.requests_since(all, to, &mut |request| wanted_of_foreign.add_request(&request)).await?;
         }
         let live = standing.iter().map(|(f, _)| (f.name.clone(), f.deleted.as_ref().map(DeletedRows::mark)));
         let planned_on = PlannedOn { version, live_files: live_files_digest(live) };
@@ -126,7 +135,7 @@ impl Mutating<'_> {
             .filter(|candidate| looking.may_hold(&candidate.file, candidate.foreign))
             .collect();
         let candidates = looking.indexed(candidates).await?;
-        Ok(Some(Prepared { looking, candidates, new, tried, tries, told, planned_on, foreign }))
+        Ok(Some(Prepared { looking, candidates, new, tried, tries, tells_to, planned_on, foreign }))
     }
 
     /// What a move would do, without doing it.
@@ -150,7 +159,7 @@ impl Mutating<'_> {
     pub(super) async fn plan(&self, key: BatchKey, a_move: Move) -> Result<Option<(BatchRecord, Vec<Sweep>)>> {
         let (from, to) = (a_move.from, a_move.to);
         let Some(prepared) = self.prepare(a_move).await? else { return Ok(None) };
-        let Prepared { looking, candidates, new, tried, tries, told, planned_on, foreign } = prepared;
+        let Prepared { looking, candidates, new, tried, tries, tells_to, planned_on, foreign } = prepared;
         let Looking { log, spec, schema, .. } = looking.as_ref();
         let now_micros = self.engine.clock.now_micros();
         let settings = StageSettings {
@@ -183,16 +192,29 @@ impl Mutating<'_> {
         };
         let matched_new: HashSet<String> =
             new.iter().filter(|request| matched.contains_key(&request.id)).map(|request| request.id.clone()).collect();
-        let mut open = if tries { tried.waiting().await? } else { Retries::new() };
-        let is_other = |id: &&String| !matched_new.contains(*id) && !open.contains_key(*id);
+        let is_other = |id: &&String| !matched_new.contains(*id);
         let others: Vec<&str> = matched.keys().filter(is_other).map(String::as_str).collect();
-        let of_others = tried.among(&others).await?;
-        open.extend(of_others);
+        let open = tried.among(&others).await?;
         matched.retain(|id, _| matched_new.contains(id) || open.contains_key(id));
         drop(matched_new);
         let matched_before = self.engine.matched_at_ingest(&self.dataset.name).await?;
-        let states = StateChanges::plan(&new, &matched_before, &open, matched, tries, self.engine.project.requests.max_attempts);
-        let (mut retries, outcomes) = states.stage(self.engine, &self.dataset.name, &settings).await?;
+        let mut states = StateWriter::new(self.engine, &self.dataset.name, &settings);
+        let was_seen = |id: &String| matched.contains_key(id) || matched_before.contains(id);
+        for NewRequest { id, org } in new.into_iter().filter(|request| !was_seen(&request.id)) {
+            states = states.unseen(id, org, 1).await?;
+        }
+        for (id, retry) in open {
+            states = states.seen(id, retry.org, retry.attempts).await?;
+        }
+        if tries {
+            let mut waiting = tried.waiting().await?;
+            while let Some(of_file) = waiting.try_next().await? {
+                for (id, retry) in of_file.into_iter().filter(|(id, _)| !matched.contains_key(id)) {
+                    states = states.unseen(id, retry.org, retry.attempts + 1).await?;
+                }
+            }
+        }
+        let (mut retries, outcomes) = states.finish(&matched).await?;
         // What waits was written anew.
         retries.removes = if tries { tried.files_of_waiting() } else { Vec::new() };
         let recorded = Recorded {
@@ -203,7 +225,7 @@ impl Mutating<'_> {
             outcomes,
             ledger: from,
             shape: Some(looking.ledger.shape()),
-            mutation: Some(Mutation { to, planned_on, foreign, rewrites, told: told.max(to), work }),
+            mutation: Some(Mutation { to, planned_on, foreign, rewrites, told: tells_to, work }),
             counts,
             skipped: 0,
             staged_at_micros: now_micros,

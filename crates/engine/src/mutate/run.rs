@@ -127,7 +127,7 @@ impl Engine {
         let chain = self.chain(&incarnation, Job::Mutate, dataset, Shard::WHOLE);
         let Some(state) = self.log_of(&TableSpec::data(dataset)).state(&app_id(chain.chain())).await? else { return Ok(nothing) };
         let to = LedgerPosition(self.requests_taken(&incarnation).await?.0);
-        let ledger = DatasetLedger::at(self, &incarnation, dataset, to).await?;
+        let ledger = DatasetLedger::at(self, &incarnation, dataset, to, Some(state.ledger())).await?;
         let a_move = Move {
             from: state.ledger(),
             to,
@@ -135,6 +135,8 @@ impl Engine {
             version: state.version(),
             shape: state.shape(),
             feed: state.has_change_data_feed(),
+            taken: to,
+            most_told: u64::MAX,
             tries: false,
             fixed: false,
         };
@@ -175,6 +177,29 @@ impl Engine {
             summary.add(taken);
         }
         Ok(())
+    }
+
+    /// The last of the batches of requests after `from` and up to `to` that together took in no more than `most`, but one at least.
+    pub(crate) async fn batches_at_once(
+        &self,
+        incarnation: &Incarnation,
+        from: BatchNumber,
+        to: BatchNumber,
+        most: u64,
+    ) -> Result<BatchNumber> {
+        let chain = self.chain(incarnation, Job::Mutate, self.requests_intake(), Shard::WHOLE);
+        let marks = stream::iter(from.0 + 1..=to.0).map(|batch| {
+            let chain = chain.clone();
+            async move { chain.done_mark(BatchNumber(batch)).await.map(|mark| (batch, mark)) }
+        });
+        let (mut marks, mut requests) = (marks.buffered(MARKS_AT_ONCE), 0);
+        while let Some((batch, mark)) = marks.try_next().await? {
+            requests += mark.map_or(Requests::MAX_BATCH_REQUESTS, |mark| mark.outcome.inserted);
+            if requests > most {
+                return Ok(BatchNumber((batch - 1).max(from.0 + 1)));
+            }
+        }
+        Ok(to)
     }
 
     /// The last batch of requests that is finished.
@@ -306,7 +331,7 @@ impl Mutating<'_> {
             Some(Range::Ledger { to, .. }) => to,
             _ => self.next_position(from, taken).await?,
         };
-        let ledger = DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to).await?;
+        let ledger = DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to, Some(from)).await?;
         let mut folded = ledger.clone();
         let Some(evolved) = log.evolve(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await? else {
             return Ok(Round::Again);
@@ -321,6 +346,8 @@ impl Mutating<'_> {
                     version: state.version(),
                     shape: state.shape(),
                     feed: evolved.has_change_data_feed(),
+                    taken: LedgerPosition(taken.0),
+                    most_told: self.engine.requests_at_once(),
                     tries: *tries,
                     fixed: range.is_some(),
                 },
@@ -340,10 +367,14 @@ impl Mutating<'_> {
             Finished::Done(mark) => {
                 summary.batches += 1;
                 summary.outcome += mark.outcome;
-                *tries = false;
-                if let Err(error) = folded.merge_small().await {
+                if let Err(error) = folded.merge_small(to).await {
                     tracing::warn!(error = %error.chain_text(), "could not merge files of the folded ledger; there are more to look into, nothing is lost");
                 }
+                let RecordBody::Intent(recorded) = &record.body else { return Ok(Round::Batch) };
+                if recorded.mutation.as_ref().is_none_or(|mutation| mutation.told < to) || to.0 < taken.0 {
+                    return Ok(Round::Batch);
+                }
+                *tries = false;
                 let is_last = self.engine.requests_taken(&self.incarnation).await?.0 == to.0;
                 Ok(if is_last { Round::Last } else { Round::Batch })
             }
@@ -353,19 +384,8 @@ impl Mutating<'_> {
 
     /// How far the table moves at a time: as far as the memory allows, by one batch of requests at least.
     async fn next_position(&self, from: LedgerPosition, taken: BatchNumber) -> Result<LedgerPosition> {
-        let chain = self.engine.chain(&self.incarnation, Job::Mutate, self.engine.requests_intake(), Shard::WHOLE);
-        let marks = stream::iter(from.0 + 1..=taken.0).map(|batch| {
-            let chain = chain.clone();
-            async move { chain.done_mark(BatchNumber(batch)).await.map(|mark| (batch, mark)) }
-        });
-        let (mut marks, mut requests) = (marks.buffered(MARKS_AT_ONCE), 0);
-        while let Some((batch, mark)) = marks.try_next().await? {
-            requests += mark.map_or(Requests::MAX_BATCH_REQUESTS, |mark| mark.outcome.inserted);
-            if requests > self.engine.requests_at_once() {
-                return Ok(LedgerPosition((batch - 1).max(from.0 + 1)));
-            }
-        }
-        Ok(LedgerPosition(taken.0))
+        let most = self.engine.requests_at_once();
+        Ok(LedgerPosition(self.engine.batches_at_once(&self.incarnation, BatchNumber(from.0), taken, most).await?.0))
     }
 
     async fn drop_old_records(&self, listing: &ChainListing, finished: BatchNumber) -> Result<()> {

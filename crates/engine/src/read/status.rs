@@ -153,7 +153,7 @@ impl Engine {
         if dataset.is_requests() {
             return Ok(OpenRequests::default());
         }
-        let waiting = self.requests_tried(&dataset.name).await?.waiting().await?.len() as u64;
+        let waiting = self.requests_tried(&dataset.name).await?.count_waiting().await?;
         Ok(OpenRequests { pending: self.requests_to_apply(dataset).await?, waiting })
     }
 

@@ -33,7 +33,7 @@ impl RequestIds {
         let directory = engine.resolver.request_ids_dir(incarnation);
         let mut series = Series::open(&engine.store, directory, finished).await?;
         while series.to() < finished {
-            let to = BatchNumber(finished.0.min(series.to().0 + engine.batches_folded_at_once()));
+            let to = engine.batches_at_once(incarnation, series.to(), finished, engine.requests_folded_at_once()).await?;
             let Some(span) = BatchSpan::new(series.to(), to) else { break };
             let mut entries: Vec<(SortedKey, [u8; 40])> = engine
                 .accepted(incarnation, span)
@@ -60,7 +60,7 @@ impl RequestIds {
                 return Err(Error::new(Kind::Unavailable, "an index of requests was written and is not there").hint("run again"));
             }
         }
-        match series.merge_small(MergeMode::KeepAll, 0, |_| String::new()).await {
+        match series.merge_small(MergeMode::KeepAll, BatchNumber(0), 0, |_| String::new()).await {
             // Another process merges them.
             Err(e) if e.kind() == Kind::NotFound => {}
             merged => merged?,

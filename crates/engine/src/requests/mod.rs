@@ -10,8 +10,8 @@ mod taking;
 
 pub(crate) use counting::{Counting, Matched};
 pub(crate) use ids::RequestIds;
-pub(crate) use open::{RequestsTried, Retries};
+pub(crate) use open::RequestsTried;
 pub use show::{RequestState, RequestStatus};
-pub(crate) use states::{NewRequest, StateChanges, newest_mutation};
+pub(crate) use states::{NewRequest, StateWriter, newest_mutation};
 pub(crate) use table::{Accepted, TakenHere};
 pub(crate) use taking::{RequestTaking, Taken};

@@ -11,7 +11,7 @@ use alluvium_core::{DatasetName, Error, Kind, Result, TableName, parse_data_file
 use alluvium_lake::DeltaLog;
 use arrow::array::{AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::Int64Type;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::states::{APPLIED, UNMATCHED, WAITING};
@@ -84,23 +84,32 @@ impl RequestsTried {
         all.map(|file| file.path.clone()).collect()
     }
 
-    /// Those that wait.
+    /// Those that wait, the requests of one file at a time. Of what another program left mixed in one file nothing waits.
+    pub(crate) async fn waiting(&self) -> Result<impl Stream<Item = Result<Vec<(String, Retry)>>> + Send + Unpin + 'static> {
+        let mut applied: HashSet<u128> = HashSet::new();
+        for file in self.files.iter().filter(|file| file.may_hold(APPLIED)) {
+            let rows = read(&self.log, &file.path, &self.dataset, true, None).await?;
+            applied.extend(rows.iter().map(|(id, _)| hash(id)));
+        }
+        let (log, dataset, applied) = (self.log.clone(), self.dataset.clone(), Arc::new(applied));
+        let reads = self.files_of_waiting().into_iter().map(move |path| {
+            let (log, dataset, applied) = (log.clone(), dataset.clone(), applied.clone());
+            async move {
+                let mut waiting = read(&log, &path, &dataset, false, None).await?;
+                waiting.retain(|(id, _)| !applied.contains(&hash(id)));
+                Ok(waiting)
+            }
+            .boxed()
+        });
+        Ok(stream::iter(reads).buffered(1))
+    }
+
+    /// How many wait.
     ///
     /// # Errors
     /// As reading a table.
-    pub(crate) async fn waiting(&self) -> Result<Retries> {
-        let mut waiting = self.read(WAITING, None).await?;
-        if !waiting.is_empty() {
-            let asked = Arc::new(waiting.keys().map(|id| hash(id)).collect());
-            for id in self.read(APPLIED, Some(asked)).await?.keys() {
-                waiting.remove(id);
-            }
-            // One that waits has no other row, but where another program wrote them.
-            if self.files.iter().any(|file| file.state.is_none()) {
-                waiting.retain(|_, retry| retry.waits);
-            }
-        }
-        Ok(waiting)
+    pub(crate) async fn count_waiting(&self) -> Result<u64> {
+        self.waiting().await?.try_fold(0, |sum, of_file| async move { Ok(sum + of_file.len() as u64) }).await
     }
 
     /// Those of some requests of which no row was seen so far.

@@ -212,8 +212,10 @@ impl Engine {
     async fn is_late(&self, request: &Request, batch: BatchNumber) -> Result<bool> {
         let Some(incarnation) = self.existing_incarnation().await? else { return Ok(false) };
         let taken = self.requests_taken(&incarnation).await?;
+        let tables = self.ledger_positions(&incarnation).await?;
         for dataset in self.project.datasets.iter().filter(|d| counts(request, d)) {
-            let ledger = crate::ledger::DatasetLedger::at(self, &incarnation, dataset, LedgerPosition(taken.0)).await?;
+            let table = tables.get(&dataset.name).copied();
+            let ledger = crate::ledger::DatasetLedger::at(self, &incarnation, dataset, LedgerPosition(taken.0), table).await?;
             if taken >= batch && ledger.is_late(request).await? {
                 return Ok(true);
             }

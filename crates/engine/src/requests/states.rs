@@ -17,7 +17,6 @@ use alluvium_lake::{ChainStore, StageSettings, Stager, arrow_schema, blocking};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 
 use super::counting::Matched;
-use super::open::Retries;
 use crate::engine::Engine;
 
 /// A request's state in a dataset, as `retries` spells it.
@@ -35,125 +34,102 @@ pub(crate) struct NewRequest {
     pub(crate) org: Arc<str>,
 }
 
-/// Rows of `retries` and `_alluvium/outcomes` that a batch adds.
-#[derive(Debug, Default)]
-pub(crate) struct StateChanges<'r> {
-    /// Request, organisation, attempts; by state.
-    retries: BTreeMap<&'static str, Vec<(&'r str, &'r str, u64)>>,
-    matched: Matched,
+/// A request, its organisation, its attempts.
+type Tried = (String, Arc<str>, u64);
+
+/// Writes what a batch says of requests: rows of `retries` and `_alluvium/outcomes`.
+pub(crate) struct StateWriter<'a> {
+    engine: &'a Engine,
+    dataset: &'a DatasetName,
+    settings: StageSettings,
+    /// Of `retries`.
+    stager: Stager,
+    max_attempts: u64,
+    /// By state, as a file holds requests of one.
+    states: BTreeMap<&'static str, Vec<Tried>>,
 }
 
-impl<'r> StateChanges<'r> {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.retries.is_empty() && self.matched.is_empty()
+impl<'a> StateWriter<'a> {
+    pub(crate) fn new(engine: &'a Engine, dataset: &'a DatasetName, settings: &StageSettings) -> Self {
+        let settings = StageSettings { org: None, index: None, ..settings.clone() };
+        let spec = TableSpec::retries();
+        let stager = Stager::new(&engine.log_of(&spec), &spec, settings.clone());
+        let max_attempts = engine.project.requests.max_attempts;
+        Self { engine, dataset, settings, stager, max_attempts, states: BTreeMap::new() }
     }
 
-    /// What a batch says of requests: those of `new` had no state in the dataset yet, though some may have matched rows on their way in; `open` are those that wait, or did too often.
-    /// Without `tries`, those that still match nothing are left as they are.
-    pub(crate) fn plan(
-        new: &'r [NewRequest],
-        matched_before: &HashSet<String>,
-        open: &'r Retries,
-        matched: Matched,
-        tries: bool,
-        max_attempts: u64,
-    ) -> Self {
-        let mut retries: BTreeMap<&'static str, Vec<_>> = BTreeMap::new();
-        let attempted = |attempts: u64| if attempts >= max_attempts { UNMATCHED } else { WAITING };
-        let was_seen = |id: &String| matched.contains_key(id) || matched_before.contains(id);
-        for NewRequest { id, org } in new.iter().filter(|request| !was_seen(&request.id)) {
-            retries.entry(attempted(1)).or_default().push((id.as_str(), &**org, 1));
+    /// No row of a request was seen, in so many attempts.
+    pub(crate) async fn unseen(self, id: String, org: Arc<str>, attempts: u64) -> Result<Self> {
+        let state = if attempts >= self.max_attempts { UNMATCHED } else { WAITING };
+        self.push(state, id, org, attempts).await
+    }
+
+    /// A row of a request was seen, after so many attempts without.
+    pub(crate) async fn seen(self, id: String, org: Arc<str>, attempts: u64) -> Result<Self> {
+        self.push(APPLIED, id, org, attempts).await
+    }
+
+    async fn push(mut self, state: &'static str, id: String, org: Arc<str>, attempts: u64) -> Result<Self> {
+        let of_state = self.states.entry(state).or_default();
+        of_state.push((id, org, attempts));
+        if of_state.len() < STATES_AT_ONCE {
+            return Ok(self);
         }
-        for (id, retry) in open {
-            if matched.contains_key(id) {
-                retries.entry(APPLIED).or_default().push((id, &retry.org, retry.attempts));
-            } else if tries && retry.waits {
-                let attempts = retry.attempts + 1;
-                retries.entry(attempted(attempts)).or_default().push((id, &retry.org, attempts));
+        self.flush(state).await
+    }
+
+    async fn flush(mut self, state: &'static str) -> Result<Self> {
+        let of_state = self.states.remove(state).unwrap_or_default();
+        let rows = retry_rows(&of_state, state, self.dataset, &self.settings)?;
+        let stager = self.stager;
+        self.stager = blocking("encoding states of requests", move || stager.stage(vec![rows]).map(|()| stager)).await?;
+        Ok(self)
+    }
+
+    /// The files: of `retries`, and of the outcomes of what rows matched.
+    pub(crate) async fn finish(mut self, matched: &Matched) -> Result<(TableFiles, TableFiles)> {
+        for state in [WAITING, UNMATCHED, APPLIED] {
+            if self.states.contains_key(state) {
+                self = self.flush(state).await?;
             }
         }
-        Self { retries, matched }
-    }
-
-    /// Stages the rows for a batch.
-    pub(crate) async fn stage(
-        self,
-        engine: &Engine,
-        dataset: &DatasetName,
-        settings: &StageSettings,
-    ) -> Result<(TableFiles, TableFiles)> {
-        let now_micros = settings.now_ms * 1000;
-        let job = settings.chain.job;
-        let retries = async {
-            if self.retries.is_empty() {
-                return Ok(TableFiles::default());
-            }
-            // A file holds requests of one state.
-            let parts: Vec<_> =
-                self.retries.iter().flat_map(|(state, all)| all.chunks(STATES_AT_ONCE).map(|some| (*state, some))).collect();
-            let rows = |part: usize| retry_rows(parts[part].1, parts[part].0, dataset, job, settings.key, now_micros);
-            stage(engine, &TableSpec::retries(), settings, parts.len(), &rows).await
-        };
-        let outcomes = async {
-            if self.matched.is_empty() {
-                return Ok(TableFiles::default());
-            }
-            let rows = |_| outcome_rows(&self.matched, dataset, job, settings.key, now_micros);
-            stage(engine, &TableSpec::outcomes(), settings, 1, &rows).await
-        };
-        futures::future::try_join(retries, outcomes).await
+        let (retries, _) = self.stager.finish().await?;
+        if matched.is_empty() {
+            return Ok((retries, TableFiles::default()));
+        }
+        let spec = TableSpec::outcomes();
+        let stager = Stager::new(&self.engine.log_of(&spec), &spec, self.settings.clone());
+        let rows = outcome_rows(matched, self.dataset, &self.settings)?;
+        let stager = blocking("encoding outcomes of requests", move || stager.stage(vec![rows]).map(|()| stager)).await?;
+        Ok((retries, stager.finish().await?.0))
     }
 }
 
-/// A file for each of so many parts.
-async fn stage(
-    engine: &Engine,
-    spec: &TableSpec,
-    settings: &StageSettings,
-    parts: usize,
-    rows: &(dyn Fn(usize) -> Result<RecordBatch> + Sync),
-) -> Result<TableFiles> {
-    let settings = StageSettings { org: None, index: None, ..settings.clone() };
-    let mut stager = Stager::new(&engine.log_of(spec), spec, settings);
-    for part in 0..parts {
-        let rows = rows(part)?;
-        stager = blocking("encoding states of requests", move || stager.stage(vec![rows]).map(|()| stager)).await?;
-    }
-    Ok(stager.finish().await?.0)
-}
-
-fn retry_rows(
-    retries: &[(&str, &str, u64)],
-    state: &str,
-    dataset: &DatasetName,
-    job: Job,
-    key: BatchKey,
-    now_micros: i64,
-) -> Result<RecordBatch> {
-    let rows = retries.len();
+fn retry_rows(retries: &[Tried], state: &str, dataset: &DatasetName, settings: &StageSettings) -> Result<RecordBatch> {
+    let (rows, now_micros) = (retries.len(), settings.now_ms * 1000);
     let columns: Vec<ArrayRef> = vec![
-        Arc::new(StringArray::from_iter_values(retries.iter().map(|r| r.0))),
-        Arc::new(StringArray::from_iter_values(retries.iter().map(|r| r.1))),
+        Arc::new(StringArray::from_iter_values(retries.iter().map(|r| &r.0))),
+        Arc::new(StringArray::from_iter_values(retries.iter().map(|r| &*r.1))),
         Arc::new(StringArray::from(vec![dataset.0.as_str(); rows])),
         Arc::new(Int64Array::from_iter_values(retries.iter().map(|r| r.2.cast_signed()))),
         // With the next batch.
         Arc::new(TimestampMicrosecondArray::from(vec![(state == WAITING).then_some(now_micros); rows]).with_timezone("UTC")),
         Arc::new(StringArray::from(vec![state; rows])),
-        Arc::new(StringArray::from(vec![job.name(); rows])),
-        Arc::new(Int64Array::from(vec![key.batch.0.cast_signed(); rows])),
+        Arc::new(StringArray::from(vec![settings.chain.job.name(); rows])),
+        Arc::new(Int64Array::from(vec![settings.key.batch.0.cast_signed(); rows])),
         Arc::new(TimestampMicrosecondArray::from(vec![now_micros; rows]).with_timezone("UTC")),
     ];
     RecordBatch::try_new(arrow_schema(&TableSpec::retries()), columns).map_err(internal)
 }
 
-fn outcome_rows(matched: &Matched, dataset: &DatasetName, job: Job, key: BatchKey, now_micros: i64) -> Result<RecordBatch> {
-    let rows = matched.len();
+fn outcome_rows(matched: &Matched, dataset: &DatasetName, settings: &StageSettings) -> Result<RecordBatch> {
+    let (rows, now_micros) = (matched.len(), settings.now_ms * 1000);
     let columns: Vec<ArrayRef> = vec![
         Arc::new(StringArray::from_iter_values(matched.keys())),
         Arc::new(StringArray::from_iter_values(matched.values().map(|(org, _)| org))),
         Arc::new(StringArray::from(vec![dataset.0.as_str(); rows])),
-        Arc::new(StringArray::from(vec![job.name(); rows])),
-        Arc::new(Int64Array::from(vec![key.batch.0.cast_signed(); rows])),
+        Arc::new(StringArray::from(vec![settings.chain.job.name(); rows])),
+        Arc::new(Int64Array::from(vec![settings.key.batch.0.cast_signed(); rows])),
         Arc::new(Int64Array::from_iter_values(matched.values().map(|(_, rows)| rows.cast_signed()))),
         Arc::new(TimestampMicrosecondArray::from(vec![now_micros; rows]).with_timezone("UTC")),
     ];
