@@ -90,12 +90,21 @@ impl ChainWork<'_> {
         let seen = log.ledger_seen(&app_id(self.chain.chain())).await?;
         #[cfg(feature = "plants")]
         let seen = seen.filter(|_| !alluvium_lake::Plant::IngestUnderNewestLedger.grows());
-        let position = match seen {
+        if let Some(seen) = seen
+            && let Some(ledger) = DatasetLedger::folded_at(self.engine, &self.incarnation, self.dataset, seen).await?
+        {
+            return Ok(ledger);
+        }
+        // Nobody made the table, or it has moved on since so far that what was folded for its position then is gone.
+        let table = log.state(&app_id(self.chain.chain())).await?.map(|state| state.ledger());
+        #[cfg(feature = "plants")]
+        let table = table.filter(|_| !alluvium_lake::Plant::IngestUnderNewestLedger.grows());
+        let position = match table {
             Some(position) => position,
             // The table will be made at the newest.
             None => LedgerPosition(self.engine.requests_taken(&self.incarnation).await?.0),
         };
-        DatasetLedger::at(self.engine, &self.incarnation, self.dataset, position, seen).await
+        DatasetLedger::at(self.engine, &self.incarnation, self.dataset, position, table).await
     }
 
     /// Adds what resolving the rows says of requests that waited for such rows.

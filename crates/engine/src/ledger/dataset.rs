@@ -13,6 +13,7 @@ use futures::future::try_join_all;
 use object_store::path::Path;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::entry::{ENTRY_FORMAT, NodeFate, decode_first, decode_request, encode_request, keys_of, node_key, nodes_of};
@@ -29,6 +30,9 @@ const LEAST_KEYS_A_PART: usize = 4096;
 /// Files that must be there and are not listed are looked for so often, with so much time between.
 const MAX_LOOKS: u32 = 8;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Entries of a sorted file.
+type Entries = Vec<(SortedKey, Vec<u8>)>;
 
 /// What requests make of a dataset's rows, up to a position.
 #[derive(Debug, Clone)]
@@ -52,29 +56,55 @@ impl DatasetLedger {
     ) -> Result<Self> {
         let finished = BatchNumber(position.0);
         let mut ledger = Self::open(engine, incarnation, dataset, position).await?;
-        ledger.find(engine, BatchNumber(0), finished).await?;
-        while ledger.fates.to() < finished {
+        ledger.find(&engine.store, BatchNumber(0), finished).await?;
+        let at = BatchNumber(table.unwrap_or(LedgerPosition::BEGINNING).0);
+        let (mut reached, mut settling) = (ledger.fates.to(), None::<JoinHandle<Result<Self>>>);
+        while reached < finished {
             let most = engine.requests_folded_at_once();
-            let to = engine.batches_at_once(incarnation, ledger.fates.to(), finished, most).await?;
-            let Some(span) = BatchSpan::new(ledger.fates.to(), to) else { break };
+            let to = engine.batches_at_once(incarnation, reached, finished, most).await?;
+            let Some(span) = BatchSpan::new(reached, to) else { break };
+            // Read while the fates before are packed.
             let accepted = engine.accepted(incarnation, span).await?;
-            ledger.fold(engine, span, accepted).await?;
-            ledger.requests.extend(finished).await?;
-            ledger.fates.extend(finished).await?;
-            ledger.find(engine, to, finished).await?;
-            ledger.merge_small(table.unwrap_or(LedgerPosition::BEGINNING)).await?;
+            if let Some(settling) = settling.take() {
+                ledger = settled(settling).await?;
+            }
+            let fates = ledger.fold(&engine.store, span, accepted).await?;
+            let (mut next, store) = (ledger.clone(), engine.store.clone());
+            settling = Some(tokio::spawn(async move {
+                write(store.clone(), next.fates.path(span), fates, String::new()).await?;
+                next.requests.extend(finished).await?;
+                next.fates.extend(finished).await?;
+                next.find(&store, to, finished).await?;
+                next.merge_small(at).await.map(|()| next)
+            }));
+            reached = to;
         }
-        Ok(ledger)
+        match settling {
+            Some(settling) => settled(settling).await,
+            None => Ok(ledger),
+        }
+    }
+
+    /// The ledger at exactly this position, if all of it stands folded.
+    pub(crate) async fn folded_at(
+        engine: &Engine,
+        incarnation: &Incarnation,
+        dataset: &Dataset,
+        position: LedgerPosition,
+    ) -> Result<Option<Self>> {
+        let ledger = Self::open(engine, incarnation, dataset, position).await?;
+        let finished = BatchNumber(position.0);
+        Ok(Some(ledger).filter(|ledger| ledger.fates.to() == finished && ledger.requests.to() == finished))
     }
 
     /// Looks until the fates up to `to` are there, and where there are fates, the requests they come from: a listing that does not show
     /// them is late, and what was folded without them would be wrong for good.
-    async fn find(&mut self, engine: &Engine, to: BatchNumber, finished: BatchNumber) -> Result<()> {
+    async fn find(&mut self, store: &Store, to: BatchNumber, finished: BatchNumber) -> Result<()> {
         for _ in 0..MAX_LOOKS {
             if self.fates.to() >= to && self.requests.to() >= self.fates.to() {
                 return Ok(());
             }
-            engine.store.machine().sleep(LOOK_INTERVAL).await;
+            store.machine().sleep(LOOK_INTERVAL).await;
             self.requests.extend(finished).await?;
             self.fates.extend(finished).await?;
         }
@@ -107,8 +137,8 @@ impl DatasetLedger {
         LedgerPosition(self.fates.to().0)
     }
 
-    /// Writes what the requests of a span change.
-    async fn fold(&self, engine: &Engine, span: BatchSpan, mut accepted: Vec<Accepted>) -> Result<()> {
+    /// The fates that the requests of a span change. The requests themselves are written.
+    async fn fold(&self, store: &Store, span: BatchSpan, mut accepted: Vec<Accepted>) -> Result<Entries> {
         accepted.retain(|accepted| !self.shape.nodes(&accepted.request).is_empty());
         let entries = in_place(|| {
             let of_one = |Accepted { request, batch, .. }: &Accepted| {
@@ -116,7 +146,7 @@ impl DatasetLedger {
                 let entry = |(at, key)| (key, encode_request(request, *batch, at == 0));
                 keys.map(entry).collect::<Vec<_>>()
             };
-            let mut entries: Vec<(SortedKey, Vec<u8>)> = accepted.par_iter().flat_map_iter(of_one).collect();
+            let mut entries: Entries = accepted.par_iter().flat_map_iter(of_one).collect();
             entries.par_sort_by_key(|entry| entry.0);
             entries
         });
@@ -124,27 +154,27 @@ impl DatasetLedger {
         let mut nodes: Vec<SortedKey> = entries.iter().map(|entry| entry.0).collect();
         nodes.dedup();
         // Packed while the fold goes on.
-        let requests = tokio::spawn(write(engine.store.clone(), self.requests.path(span), entries, named.note()));
+        let requests = tokio::spawn(write(store.clone(), self.requests.path(span), entries, named.note()));
         let mut gathered = Gathered::new(self.shape.clone());
         for accepted in accepted {
             gathered.push(&accepted.request, accepted.batch);
         }
         let gathered = self.gather(gathered, nodes, span.from).await?;
         let changes_of = |(org, ledger): (&String, &OrgLedger)| {
-            let mut entries: Vec<(SortedKey, Vec<u8>)> = Vec::new();
+            let mut entries: Entries = Vec::new();
             ledger.changed(span.from, span.to, &mut |FateChange { node, new: now, .. }| {
                 entries.push((node_key(org, node), NodeFate::encode(org, node, now)));
             });
             entries
         };
         let entries = in_place(|| {
-            let mut entries: Vec<(SortedKey, Vec<u8>)> = gathered.par_iter().flat_map_iter(changes_of).collect();
+            let mut entries: Entries = gathered.par_iter().flat_map_iter(changes_of).collect();
             entries.par_sort_by_key(|entry| entry.0);
             entries
         });
         // Where there are fates there are the requests they come from.
         requests.await.map_err(|e| Error::new(Kind::Internal, "writing requests by node").source(e))??;
-        write(engine.store.clone(), self.fates.path(span), entries, String::new()).await
+        Ok(entries)
     }
 
     /// The requests of batches up to `up_to` that are about `nodes`, and those that share nodes with them, however far around, beside those
@@ -188,9 +218,8 @@ impl DatasetLedger {
         Ok(in_place(|| gathered.builders.into_par_iter().map(|(org, builder)| (org, builder.build())).collect()))
     }
 
-    /// Makes few files of many, those up to where the table is apart from those behind it. Another process may do the same.
-    pub(crate) async fn merge_small(&mut self, table: LedgerPosition) -> Result<()> {
-        let at = BatchNumber(table.0);
+    /// Makes few files of many, those up to `at`, where the table is, apart from those behind it. Another process may do the same.
+    pub(crate) async fn merge_small(&mut self, at: BatchNumber) -> Result<()> {
         let requests = self.requests.merge_small(MergeMode::KeepAll, at, SPANS_APART, Named::united).await;
         let fates = self.fates.merge_small(MergeMode::NewestWins, at, SPANS_APART, |_| String::new()).await;
         for merged in [requests, fates] {
@@ -306,6 +335,10 @@ impl DatasetLedger {
     }
 }
 
+async fn settled(settling: JoinHandle<Result<DatasetLedger>>) -> Result<DatasetLedger> {
+    settling.await.map_err(|e| Error::new(Kind::Internal, "writing the folded ledger").source(e))?
+}
+
 /// Sorted keys in parts for each core, but no small ones; a part begins only at a key before which `may_part` says yes.
 fn parts_of(keys: &[SortedKey], may_part: impl Fn(&SortedKey, &SortedKey) -> bool) -> Vec<&[SortedKey]> {
     let most = keys.len().div_ceil(rayon::current_num_threads().max(1)).max(LEAST_KEYS_A_PART);
@@ -413,7 +446,7 @@ fn digest(shape: &Shape) -> LedgerShape {
 }
 
 /// Writes the file of a span; another process may have been quicker with the same.
-async fn write(store: Store, path: Path, entries: Vec<(SortedKey, Vec<u8>)>, note: String) -> Result<()> {
+async fn write(store: Store, path: Path, entries: Entries, note: String) -> Result<()> {
     let mut writer = SortedWriter::new(&store, path)?;
     for (key, value) in &entries {
         writer.push(*key, value)?;

@@ -367,7 +367,7 @@ impl Mutating<'_> {
             Finished::Done(mark) => {
                 summary.batches += 1;
                 summary.outcome += mark.outcome;
-                if let Err(error) = folded.merge_small(to).await {
+                if let Err(error) = folded.merge_small(BatchNumber(to.0)).await {
                     tracing::warn!(error = %error.chain_text(), "could not merge files of the folded ledger; there are more to look into, nothing is lost");
                 }
                 let RecordBody::Intent(recorded) = &record.body else { return Ok(Round::Batch) };
