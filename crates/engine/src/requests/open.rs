@@ -75,7 +75,7 @@ impl Engine {
 impl RequestsTried {
     /// Whether any may wait.
     pub(crate) fn any_waits(&self) -> bool {
-        self.files.iter().any(|file| file.may_hold(WAITING))
+        self.files.iter().any(|file| file.state.as_deref() == Some(WAITING))
     }
 
     /// The files that hold nothing but requests that wait.
