@@ -24,8 +24,12 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
 /// After so many plans that appends were quicker than, appends wait.
 const LOSSES_BEFORE_FLOOR: u32 = 3;
 
+/// What must have been taken in and is not listed is looked for so often, with so much time between.
+const MAX_LOOKS: u32 = 8;
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Marks of finished batches of requests that are read at a time.
 const MARKS_AT_ONCE: usize = 16;
+
 /// One dataset's part in a run.
 pub(super) struct Mutating<'a> {
     pub(super) engine: &'a Engine,
@@ -316,7 +320,15 @@ impl Mutating<'_> {
         // what was taken in, which is never behind it.
         let Some(state) = log.state(&app).await? else { return Ok(Round::Idle) };
         let from = state.ledger();
-        let taken = self.engine.requests_taken(&self.incarnation).await?;
+        let mut taken = self.engine.requests_taken(&self.incarnation).await?;
+        for _ in 0..MAX_LOOKS {
+            if taken.0 >= from.0 {
+                break;
+            }
+            // A listing that shows less is late.
+            self.engine.store.machine().sleep(LOOK_INTERVAL).await;
+            taken = self.engine.requests_taken(&self.incarnation).await?;
+        }
         if taken.0 < from.0 {
             return Err(Error::new(
                 Kind::Corrupt,
