@@ -15,7 +15,7 @@ use super::generate::{self, Shape};
 use super::measure;
 use super::options::{Bench, Options, SMALL_MEMORY};
 use super::report::median;
-use super::{FILES, alluvium, build_release, project, python, remove, target_dir};
+use super::{FILES, alluvium, binary, directory, project, python, remove};
 use crate::steps;
 
 const USAGE: &str = "\
@@ -65,14 +65,7 @@ impl Line {
 }
 
 fn compare(options: &Options) -> io::Result<()> {
-    let target = target_dir()?;
-    let binary = match &options.binary {
-        Some(binary) => binary.clone(),
-        None => build_release(&target)?,
-    };
-    let dir = options.keep.clone().unwrap_or_else(|| target.join("bench"));
-    fs::create_dir_all(&dir)?;
-    let dir = fs::canonicalize(dir)?;
+    let (binary, dir) = (binary(options)?, directory(options)?);
     let input = generate::input(&dir, Shape::new(options.rows, options.orgs, FILES))?;
     let work = dir.join("changes");
     remove(&work)?;

@@ -13,7 +13,7 @@ use super::generate::{self, Shape};
 use super::measure::{self, Measured};
 use super::options::Options;
 use super::report::median;
-use super::{FILES, cache, project_reading, remove, target_dir};
+use super::{FILES, cache, directory, project_reading, remove, target_dir};
 use crate::steps;
 
 const TOPIC: &str = "activity";
@@ -40,9 +40,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     let target = target_dir()?;
     let tools = build(&target)?;
     let binary = options.binary.clone().unwrap_or_else(|| target.join("release/alluvium"));
-    let dir = options.keep.clone().unwrap_or_else(|| target.join("bench"));
-    fs::create_dir_all(&dir)?;
-    let dir = fs::canonicalize(dir)?;
+    let dir = directory(options)?;
     let shape = Shape::new(options.rows, options.orgs, FILES);
     let input = generate::input(&dir, shape)?;
     let served = serve(&tools)?;

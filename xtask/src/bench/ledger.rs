@@ -16,7 +16,7 @@ use super::measure::{self, Measured};
 use super::mutate::{conversions, copy_dir, project_with_requests};
 use super::options::{Bench, Options};
 use super::report::median;
-use super::{FILES, alluvium, build_release, remove, target_dir};
+use super::{FILES, alluvium, binary, directory, remove};
 
 const USAGE: &str = "\
 usage: cargo xtask bench ledger [OPTIONS]
@@ -71,14 +71,7 @@ struct Place {
 }
 
 fn compare(options: &Options) -> io::Result<()> {
-    let target = target_dir()?;
-    let binary = match &options.binary {
-        Some(binary) => binary.clone(),
-        None => build_release(&target)?,
-    };
-    let dir = options.keep.clone().unwrap_or_else(|| target.join("bench"));
-    fs::create_dir_all(&dir)?;
-    let dir = fs::canonicalize(dir)?;
+    let (binary, dir) = (binary(options)?, directory(options)?);
     let input = generate::input(&dir, Shape::new(options.rows, options.orgs, FILES))?;
     let place = Place { binary, memory: options.memory.clone(), work: dir.join("ledger") };
     remove(&place.work)?;

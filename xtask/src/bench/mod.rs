@@ -84,15 +84,8 @@ pub fn main(name: &str, args: &[&str]) -> Option<ExitCode> {
 }
 
 fn ingest(options: &Options) -> io::Result<()> {
-    let target = target_dir()?;
-    let binary = match &options.binary {
-        Some(binary) => binary.clone(),
-        None if options.peer_only => PathBuf::new(),
-        None => build_release(&target)?,
-    };
-    let dir = options.keep.clone().unwrap_or_else(|| target.join("bench"));
-    fs::create_dir_all(&dir)?;
-    let bench = Place { binary, python: python(), dir: fs::canonicalize(dir)?, keep: options.keep.is_some() };
+    let binary = if options.peer_only { PathBuf::new() } else { binary(options)? };
+    let bench = Place { binary, python: python(), dir: directory(options)?, keep: options.keep.is_some() };
     if bench.python.is_none() {
         eprintln!(
             "xtask: no Python with deltalake and duckdb: the peer is left out (set ALLUVIUM_TEST_PYTHON, or run .ci/run once)"
@@ -224,6 +217,24 @@ fn alluvium(binary: &Path) -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// The binary to measure: the one that was named, or a release that is built.
+fn binary(options: &Options) -> io::Result<PathBuf> {
+    match &options.binary {
+        Some(binary) => Ok(binary.clone()),
+        None => build_release(&target_dir()?),
+    }
+}
+
+/// Where inputs and lakes go.
+fn directory(options: &Options) -> io::Result<PathBuf> {
+    let dir = match &options.keep {
+        Some(dir) => dir.clone(),
+        None => target_dir()?.join("bench"),
+    };
+    fs::create_dir_all(&dir)?;
+    fs::canonicalize(dir)
 }
 
 /// Builds the release binary, and says where it is.

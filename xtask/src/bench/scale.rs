@@ -16,7 +16,7 @@ use super::measure::{self, Measured};
 use super::mutate::{conversions, copy_dir, project_with_requests};
 use super::options::{Bench, Options, SMALL_MEMORY};
 use super::report::median;
-use super::{FILES, alluvium, build_release, remove, target_dir};
+use super::{FILES, alluvium, binary, directory, remove};
 
 const USAGE: &str = "\
 usage: cargo xtask bench scale [OPTIONS]
@@ -46,14 +46,7 @@ struct Case {
 }
 
 fn compare(options: &Options) -> io::Result<()> {
-    let target = target_dir()?;
-    let binary = match &options.binary {
-        Some(binary) => binary.clone(),
-        None => build_release(&target)?,
-    };
-    let dir = options.keep.clone().unwrap_or_else(|| target.join("bench"));
-    fs::create_dir_all(&dir)?;
-    let dir = fs::canonicalize(dir)?;
+    let (binary, dir) = (binary(options)?, directory(options)?);
     let work = dir.join("scale");
     remove(&work)?;
     let shape = Shape::new(options.rows, options.orgs, FILES);

@@ -350,3 +350,27 @@ fn many_small_batches_of_requests_leave_few_files_of_the_folded_ledger() {
     assert_eq!(leads, ["a N20", "b N20", "c L2", "d N20", "e N20", "f L2"]);
     assert_eq!(state(&site, "r20"), ("applied".to_owned(), json!({ "engagement": 2 })));
 }
+
+#[test]
+fn requests_that_were_there_before_the_table_get_their_states_in_parts_where_memory_is_small() {
+    let site = Site::new(&YAML.replace("max_attempts: 2", "max_attempts: 9"));
+    let all = 25_000;
+    let some: String =
+        (0..all).map(|n| format!("{}\n", convert(&format!("r{n}"), &format!("X{n}"), &format!("Y{n}"), 1))).collect();
+    site.write("rq/1.json", some);
+    site.ok(&["run", "mutate", "--memory", "64MiB"]);
+    site.write("in/1.json", lines(&[event("a", 1, "X7", "U1", 1), event("b", 1, "X20000", "U1", 1)]));
+    site.ok(&["run", "ingest"]);
+    let run = summary(&site.ok(&["run", "mutate", "--memory", "64MiB", "--output", "json"]));
+    // They were taken in as 10,000, 10,000 and 5,000; of 16,384 at most are told at a time.
+    assert_eq!((&run["batches"], &run["updated"]), (&json!(2), &json!(0)));
+    let sql = "SELECT count(*) AS rows, count(DISTINCT request_id) AS requests FROM retries \
+               WHERE dataset = 'engagement' AND state = 'waiting'";
+    let text = site.ok(&["query", sql, "--format", "json"]);
+    let counted: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&counted["rows"], &counted["requests"]), (&json!(all - 2), &json!(all - 2)));
+    assert_eq!(rows(&site).iter().filter(|row| row.contains(" Y7 ") || row.contains(" Y20000 ")).count(), 2);
+    assert_eq!(["r7", "r20000", "r8"].map(|id| state(&site, id).0), ["applied", "applied", "waiting"]);
+    let idle = summary(&site.ok(&["run", "mutate", "--memory", "64MiB", "--output", "json"]));
+    assert_eq!(idle["batches"], json!(1), "one more attempt, in one batch");
+}

@@ -6,7 +6,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use alluvium_core::{BatchNumber, Result, TableSpec};
+use alluvium_core::{BatchNumber, BatchOutcome, Result, Shard, TableSpec};
 use alluvium_lake::DeltaLog;
 
 use super::dead_letters::{DeadLetters, Letter};
@@ -30,8 +30,7 @@ impl Engine {
             return Ok(RunSummary::default());
         }
         let Some(lease) = self.intake_lease().await? else { return Ok(RunSummary::default()) };
-        let replayed =
-            replay(&mut ChainWork::new(self, self.requests_intake(), &incarnation, alluvium_core::Shard::WHOLE), &log).await;
+        let replayed = replay(&mut ChainWork::new(self, self.requests_intake(), &incarnation, Shard::WHOLE), &log).await;
         if let Err(error) = lease.release().await {
             tracing::warn!(error = %error.chain_text(), "could not give back a lease");
         }
@@ -44,7 +43,7 @@ async fn replay(work: &mut ChainWork<'_>, log: &DeltaLog) -> Result<RunSummary> 
     let mut in_vain: HashSet<String> = HashSet::new();
     while !work.engine.stop.asked() {
         let (listing, key) = next_key(work).await?;
-        // What the batches before have left: a record of ours is in their way if others take letters at the same time.
+        // Looked for once the key is chosen: whoever takes letters meanwhile records that under the same key, and ours is not written.
         let some = letters(work, log, &in_vain).await?;
         if some.files.is_empty() {
             break;
@@ -63,7 +62,7 @@ async fn replay(work: &mut ChainWork<'_>, log: &DeltaLog) -> Result<RunSummary> 
         let (record, sweeps) = work.record_of(key, range, 0, staged);
         if let Some(outcome) = work.write(&record, sweeps).await? {
             summary.batches += 1;
-            summary.outcome += alluvium_core::BatchOutcome { dead_letters: 0, ..outcome };
+            summary.outcome += BatchOutcome { dead_letters: 0, ..outcome };
         }
     }
     Ok(summary)

@@ -305,7 +305,7 @@ impl DatasetLedger {
                 continue;
             }
             let mut scan = file.scan();
-            while scan.advance().await? {
+            while self.fates.read_once(scan.advance().await)? {
                 let NodeFate { org, node, .. } = NodeFate::read(scan.value())?;
                 tell(org, node);
             }
@@ -325,7 +325,7 @@ impl DatasetLedger {
                 continue;
             }
             let mut scan = file.scan();
-            while scan.advance().await? {
+            while self.requests.read_once(scan.advance().await)? {
                 if let Some(request) = decode_first(scan.value(), BatchNumber(from.0), BatchNumber(to.0))? {
                     tell(request);
                 }

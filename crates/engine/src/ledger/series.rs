@@ -158,6 +158,14 @@ impl Series {
         if again.to() == self.to() { Ok(again) } else { Err(self.merged_too_often()) }
     }
 
+    /// What was gone while it was read once, from which on nothing can be told again, was merged: another run finds it.
+    pub(crate) fn read_once<T>(&self, read: Result<T>) -> Result<T> {
+        match read {
+            Err(e) if e.kind() == Kind::NotFound => Err(self.merged_too_often()),
+            read => read,
+        }
+    }
+
     fn merged_too_often(&self) -> Error {
         Error::new(Kind::Unavailable, format!("files of {} were merged with those of later batches meanwhile", self.directory))
             .hint("run again")

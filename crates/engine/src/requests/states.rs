@@ -3,8 +3,8 @@
 //! | a request that counts for the dataset | `retries` | state |
 //! |---|---|---|
 //! | matched a row when its batch was applied | nothing | applied |
-//! | matched none | a row, one more with each later batch that still sees none | waiting, after the last attempt unmatched |
-//! | matched one later, that ingest took in or another request led to | a last row | applied |
+//! | matched none | a row; each later batch that tries it and still sees none puts another in its place | waiting, after the last attempt unmatched |
+//! | matched one later, that ingest took in or another request led to | a further row, which stays | applied |
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
