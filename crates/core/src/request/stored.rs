@@ -52,14 +52,18 @@ impl Request {
     /// The request as one line of JSON, and its digest.
     #[must_use]
     pub fn stored(&self) -> (String, RequestDigest) {
-        let content = self.content();
-        let digest = RequestDigest(Sha256::digest(content.as_bytes()).into());
-        (format!("{{\"format\":{REQUEST_FORMAT},{content}}}"), digest)
+        let mut to = Members(String::with_capacity(256));
+        to.0.push_str("{\"format\":");
+        to.0.push_str(&REQUEST_FORMAT.to_string());
+        let content = to.0.len() + 1;
+        self.push_content(&mut to);
+        let digest = RequestDigest(Sha256::digest(&to.0.as_bytes()[content..]).into());
+        to.0.push('}');
+        (to.0, digest)
     }
 
-    /// The members of the stored form, without the format.
-    fn content(&self) -> String {
-        let mut to = Members(String::with_capacity(256));
+    /// Adds the members of the stored form, but for the format.
+    fn push_content(&self, to: &mut Members) {
         to.text("request_id", &self.id);
         to.text("org_id", &self.org);
         if let Some(dataset) = &self.dataset {
@@ -91,18 +95,15 @@ impl Request {
             }
             Op::Delete(delete) => to.delete(delete),
         }
-        to.0
     }
 }
 
-/// Members of an object, as they are written.
+/// Members of an object, as they are written after the first.
 struct Members(String);
 
 impl Members {
     fn key(&mut self, key: &str) {
-        if !self.0.is_empty() {
-            self.0.push(',');
-        }
+        self.0.push(',');
         push_string(key, &mut self.0);
         self.0.push(':');
     }

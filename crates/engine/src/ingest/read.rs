@@ -24,6 +24,8 @@ use crate::source::{Chunk, Decoded, Decoder, Refused};
 
 /// The most bytes of a chunk of input.
 pub(super) const MAX_CHUNK_BYTES: u64 = 4 << 20;
+/// The first chunks are of so many bytes, so that no core waits for long; each one after them is twice as large.
+const FIRST_CHUNK_BYTES: u64 = 256 << 10;
 
 /// Where the chunks of a batch come from. It knows the batch's limits and ends at the first of them.
 pub(super) trait Feed: Send {
@@ -163,7 +165,7 @@ impl Reading<'_> {
     /// Reads and decodes until the memory's part is full or the feed ends.
     fn wave(&mut self, feed: &mut dyn Feed, chunks: &mut u64, kept_bytes: u64) -> Result<Wave> {
         let threads = rayon::current_num_threads().max(1);
-        let chunk_bytes = (self.memory_bytes / 64).clamp(64 << 10, MAX_CHUNK_BYTES);
+        let most_bytes = (self.memory_bytes / 64).clamp(64 << 10, MAX_CHUNK_BYTES);
         let wave_bytes = self.memory_bytes * 3 / 8;
         let (sender, receiver) = sync_channel::<Work>(threads);
         let receiver = Mutex::new(receiver);
@@ -183,7 +185,8 @@ impl Reading<'_> {
                 if decoded_bytes.load(Ordering::Relaxed) + in_flight >= wave_bytes {
                     return Ok(None);
                 }
-                let (origin, chunk) = match feed.next(chunk_bytes, self.refused)? {
+                let doublings = u32::try_from(*chunks / threads as u64).unwrap_or(u32::MAX).min(16);
+                let (origin, chunk) = match feed.next(most_bytes.min(FIRST_CHUNK_BYTES << doublings), self.refused)? {
                     Fed::Chunk(origin, chunk) => (origin, chunk),
                     Fed::Nothing => {
                         in_flight = 0;

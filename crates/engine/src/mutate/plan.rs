@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use alluvium_core::{
     AddedFile, BatchKey, BatchNumber, BatchRecord, DatasetName, DatePartitionCount, Error, Kind, LedgerPosition, LedgerShape,
-    Mutation, PlannedOn, RECORD_FORMAT, Range, RecordBody, Recorded, Request, Result, RewriteWork, TableFiles, TableSpec,
+    Mutation, PlannedOn, RECORD_FORMAT, Range, RecordBody, Recorded, Request, Resolver, Result, RewriteWork, TableFiles, TableName,
+    TableSpec,
     parse_data_file,
 };
 use alluvium_lake::{
-    ChangedFile, DeletedRows, IndexReader, Rewrites, RewrittenFile, SpliceSettings, StageSettings, Stager, Sweep, blocking,
+    ChangedFile, DeletedRows, IndexReader, Rewrites, RewrittenFile, SpliceSettings, StageSettings, Stager, Store, Sweep, blocking,
     live_files_digest,
 };
 use arrow::array::RecordBatch;
@@ -20,7 +21,7 @@ use super::run::{Mutating, WouldChange};
 use super::wanted::WantedNodes;
 use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
-use crate::requests::{Counting, Matched, NewRequest, RequestsTried, StateWriter, newest_mutation};
+use crate::requests::{Counting, NewRequest, RequestsTried, StateWriter, newest_mutation};
 
 /// Files that are looked at at the same time, at most.
 const FILES_AT_ONCE: usize = 4;
@@ -92,17 +93,8 @@ impl Mutating<'_> {
             return Ok(None);
         }
         let partitioned = spec.partition_by.contains(&self.dataset.org);
-        let mut wanted = WantedNodes::new(self.dataset, partitioned);
-        let changed_from = if redeclared { LedgerPosition::BEGINNING } else { from };
-        ledger.changed_since(changed_from, &mut |org, node| wanted.add(org, node)).await?;
-        let (mut new, mut orgs) = (Vec::new(), BTreeSet::<Arc<str>>::new());
-        let mut tell = |request: Request| {
-            wanted.add_request(&request);
-            let org = orgs.get(request.org.as_str()).cloned().unwrap_or_else(|| request.org.into());
-            orgs.insert(org.clone());
-            new.push(NewRequest { id: request.id, org });
-        };
-        ledger.requests_since(told, tells_to, &mut tell).await?;
+        let since = (if redeclared { LedgerPosition::BEGINNING } else { from }, (told, tells_to));
+        let (new, wanted) = wanted_since(&ledger, since, WantedNodes::new(self.dataset, partitioned)).await?;
         let mut wanted_of_foreign = WantedNodes::new(self.dataset, partitioned);
         if resolves_foreign {
             let all = LedgerPosition::BEGINNING;
@@ -174,8 +166,17 @@ impl Mutating<'_> {
         let stager = Stager::of_schema(log, spec, schema, settings.clone());
         let feed = Feed::new(Stager::of_feed(log, spec, schema, settings.clone()), self.engine.memory_bytes / 16);
         let sweeps = vec![stager.sweep(), feed.stager.sweep()];
-        let staged = self.rewrite(&looking, candidates, stager, feed, &mut work).await;
-        let (data, counts, mut matched, rewrites) = match staged {
+        let staged = async {
+            let (files, counting, counts) = self.rewrite(&looking, candidates, stager, feed, &mut work).await?;
+            // The last files are on their way while the states are told.
+            let Engine { store, resolver, .. } = self.engine;
+            let files = tokio::spawn(files.finish(store.clone(), resolver.clone(), spec.name.clone(), settings.clone()));
+            let states = self.tell(Telling { counting, new, tried, tries }, &settings);
+            let (files, states) = futures::future::join(files, states).await;
+            let (data, rewrites) = files.map_err(|e| Error::new(Kind::Internal, "staging files").source(e))??;
+            Ok((data, rewrites, states?, counts))
+        };
+        let (data, rewrites, (retries, outcomes), counts) = match staged.await {
             Ok(staged) => staged,
             Err(e) => {
                 for sweep in sweeps {
@@ -184,39 +185,6 @@ impl Mutating<'_> {
                 return Err(e);
             }
         };
-        let rewrites = if rewrites.files.is_empty() {
-            None
-        } else {
-            let Engine { store, resolver, .. } = self.engine;
-            Some(rewrites.stage(store, resolver, &spec.name, self.chain.chain(), key).await?)
-        };
-        let matched_new: HashSet<String> =
-            new.iter().filter(|request| matched.contains_key(&request.id)).map(|request| request.id.clone()).collect();
-        let is_other = |id: &&String| !matched_new.contains(*id);
-        let others: Vec<&str> = matched.keys().filter(is_other).map(String::as_str).collect();
-        let open = tried.among(&others).await?;
-        matched.retain(|id, _| matched_new.contains(id) || open.contains_key(id));
-        drop(matched_new);
-        let matched_before = self.engine.matched_at_ingest(&self.dataset.name).await?;
-        let mut states = StateWriter::new(self.engine, &self.dataset.name, &settings);
-        let was_seen = |id: &String| matched.contains_key(id) || matched_before.contains(id);
-        for NewRequest { id, org } in new.into_iter().filter(|request| !was_seen(&request.id)) {
-            states = states.unseen(id, org, 1).await?;
-        }
-        for (id, retry) in open {
-            states = states.seen(id, retry.org, retry.attempts).await?;
-        }
-        if tries {
-            let mut waiting = tried.waiting().await?;
-            while let Some(of_file) = waiting.try_next().await? {
-                for (id, retry) in of_file.into_iter().filter(|(id, _)| !matched.contains_key(id)) {
-                    states = states.unseen(id, retry.org, retry.attempts + 1).await?;
-                }
-            }
-        }
-        let (mut retries, outcomes) = states.finish(&matched).await?;
-        // What waits was written anew.
-        retries.removes = if tries { tried.files_of_waiting() } else { Vec::new() };
         let recorded = Recorded {
             range: Range::Ledger { from, to },
             data,
@@ -240,6 +208,40 @@ impl Mutating<'_> {
         Ok(Some((record, sweeps)))
     }
 
+    /// Stages what becomes of requests: rows of `retries`, and the outcomes of what rows matched.
+    async fn tell(&self, telling: Telling, settings: &StageSettings) -> Result<(TableFiles, TableFiles)> {
+        let Telling { counting, new, tried, tries } = telling;
+        let mut matched = counting.finish().await?;
+        let matched_new: HashSet<String> =
+            new.iter().filter(|request| matched.contains_key(&request.id)).map(|request| request.id.clone()).collect();
+        let is_other = |id: &&String| !matched_new.contains(*id);
+        let others: Vec<&str> = matched.keys().filter(is_other).map(String::as_str).collect();
+        let open = tried.among(&others).await?;
+        matched.retain(|id, _| matched_new.contains(id) || open.contains_key(id));
+        drop(matched_new);
+        let matched_before = self.engine.matched_at_ingest(&self.dataset.name).await?;
+        let mut states = StateWriter::new(self.engine, &self.dataset.name, settings);
+        let was_seen = |id: &String| matched.contains_key(id) || matched_before.contains(id);
+        for NewRequest { id, org } in new.into_iter().filter(|request| !was_seen(&request.id)) {
+            states = states.unseen(id, org, 1).await?;
+        }
+        for (id, retry) in open {
+            states = states.seen(id, retry.org, retry.attempts).await?;
+        }
+        if tries {
+            let mut waiting = tried.waiting().await?;
+            while let Some(of_file) = waiting.try_next().await? {
+                for (id, retry) in of_file.into_iter().filter(|(id, _)| !matched.contains_key(id)) {
+                    states = states.unseen(id, retry.org, retry.attempts + 1).await?;
+                }
+            }
+        }
+        let (mut retries, outcomes) = states.finish(&matched).await?;
+        // What waits was written anew.
+        retries.removes = if tries { tried.files_of_waiting() } else { Vec::new() };
+        Ok((retries, outcomes))
+    }
+
     /// Looks at the candidates and stages what stands in their places.
     async fn rewrite(
         &self,
@@ -248,7 +250,7 @@ impl Mutating<'_> {
         mut stager: Stager,
         mut feed: Feed,
         work: &mut RewriteWork,
-    ) -> Result<(TableFiles, Vec<DatePartitionCount>, Matched, Rewrites)> {
+    ) -> Result<(RewrittenTable, Counting, Vec<DatePartitionCount>)> {
         let (mut removes, mut marks) = (Vec::new(), BTreeMap::new());
         let mut rewrites = Rewrites::default();
         let mut counts: BTreeMap<(String, i32), (u64, u64)> = BTreeMap::new();
@@ -302,19 +304,52 @@ impl Mutating<'_> {
             }
             removes.push(log_spelling(&file, &self.dataset.name)?);
         }
-        let matched = counting.finish().await?;
-        removes.sort_unstable();
-        rewrites.files.sort_unstable_by(|a, b| a.old.cmp(&b.old));
-        let (mut data, _) = stager.finish().await?;
-        let in_place: HashSet<&String> = rewrites.files.iter().flat_map(|file| &file.new).collect();
-        let moved = data.adds.iter().map(|add| &add.path).filter(|path| !in_place.contains(path)).cloned().collect();
-        rewrites.moved = moved;
-        (data.removes, data.marks, data.changes) = (removes, marks, feed.finish().await?);
         let counts = counts
             .into_iter()
             .map(|((org, event_date), (updated, deleted))| DatePartitionCount { org, event_date, inserted: 0, updated, deleted })
             .collect();
-        Ok((data, counts, matched, rewrites))
+        Ok((RewrittenTable { stager, feed, removes, marks, rewrites }, counting, counts))
+    }
+}
+
+/// What a batch needs to tell of requests.
+struct Telling {
+    counting: Counting,
+    new: Vec<NewRequest>,
+    tried: RequestsTried,
+    tries: bool,
+}
+
+/// What becomes of a table's files; the last of them may be on their way to the store.
+struct RewrittenTable {
+    stager: Stager,
+    feed: Feed,
+    removes: Vec<String>,
+    marks: BTreeMap<String, serde_json::Value>,
+    rewrites: Rewrites,
+}
+
+impl RewrittenTable {
+    /// Waits until all of it is in the store. Returns the files, and the name of what tells which rows were rewritten, if any were.
+    async fn finish(
+        self,
+        store: Store,
+        resolver: Resolver,
+        table: TableName,
+        settings: StageSettings,
+    ) -> Result<(TableFiles, Option<String>)> {
+        let Self { stager, feed, mut removes, marks, mut rewrites } = self;
+        removes.sort_unstable();
+        rewrites.files.sort_unstable_by(|a, b| a.old.cmp(&b.old));
+        let (mut data, _) = stager.finish().await?;
+        let in_place: HashSet<&String> = rewrites.files.iter().flat_map(|file| &file.new).collect();
+        rewrites.moved = data.adds.iter().map(|add| &add.path).filter(|path| !in_place.contains(path)).cloned().collect();
+        (data.removes, data.marks, data.changes) = (removes, marks, feed.finish().await?);
+        if rewrites.files.is_empty() {
+            return Ok((data, None));
+        }
+        let name = rewrites.stage(&store, &resolver, &table, &settings.chain, settings.key).await?;
+        Ok((data, Some(name)))
     }
 }
 
@@ -353,6 +388,31 @@ impl Feed {
     async fn finish(self) -> Result<Vec<AddedFile>> {
         Ok(self.staged().await?.stager.finish().await?.0.adds)
     }
+}
+
+/// The requests that positions between two took in, and where rows may be that they, or fates that changed since another, are about.
+async fn wanted_since(
+    ledger: &DatasetLedger,
+    (changed_from, (told, tells_to)): (LedgerPosition, (LedgerPosition, LedgerPosition)),
+    nothing: WantedNodes,
+) -> Result<(Vec<NewRequest>, WantedNodes)> {
+    let (reader, mut wanted) = (ledger.clone(), nothing.clone());
+    let of_requests = tokio::spawn(async move {
+        let (mut new, mut orgs) = (Vec::new(), BTreeSet::<Arc<str>>::new());
+        let mut tell = |request: Request| {
+            wanted.add_request(&request);
+            let org = orgs.get(request.org.as_str()).cloned().unwrap_or_else(|| request.org.into());
+            orgs.insert(org.clone());
+            new.push(NewRequest { id: request.id, org });
+        };
+        reader.requests_since(told, tells_to, &mut tell).await.map(|()| (new, wanted))
+    });
+    let mut of_fates = nothing;
+    let changed = ledger.changed_since(changed_from, &mut |org, node| of_fates.add(org, node)).await;
+    let (new, mut wanted) = of_requests.await.map_err(|e| Error::new(Kind::Internal, "reading requests").source(e))??;
+    changed?;
+    wanted.absorb(of_fates);
+    Ok((new, wanted))
 }
 
 /// The path of a file as the log spells it. We read it decoded, and what another program may have encoded cannot be told from what it did

@@ -1,6 +1,7 @@
 //! What a move of the ledger looks for in a table: the ids, records and organisations whose rows may become something else.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use alluvium_core::{Dataset, Node, Op, Request};
 use alluvium_lake::{FieldHasher, IdSet};
@@ -8,7 +9,7 @@ use alluvium_lake::{FieldHasher, IdSet};
 use crate::ledger::nodes_of;
 
 /// What is looked for, by organisation. Of ids and keys it holds hashes: a row too many is looked at if two of them are the same.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct WantedNodes {
     /// The identity fields, then the key's, if there is one.
     fields: Vec<(String, FieldHasher)>,
@@ -73,6 +74,21 @@ impl WantedNodes {
         }
     }
 
+    /// Adds all that `other`, over the same dataset, looks for.
+    pub(super) fn absorb(&mut self, other: Self) {
+        for (org, nodes) in other.orgs {
+            match self.orgs.entry(org) {
+                Entry::Occupied(mut of_org) => of_org.get_mut().absorb(nodes),
+                Entry::Vacant(none) => {
+                    none.insert(nodes);
+                }
+            }
+        }
+        if let (Some(all), Some(other)) = (&mut self.anywhere, other.anywhere) {
+            all.absorb(other);
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.orgs.is_empty()
     }
@@ -110,5 +126,15 @@ impl WantedNodes {
 impl OfOrg {
     fn new(fields: usize) -> Self {
         Self { all: false, ids: vec![IdSet::default(); fields] }
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.all |= other.all;
+        for (ids, mut other) in self.ids.iter_mut().zip(other.ids) {
+            if ids.len() < other.len() {
+                std::mem::swap(ids, &mut other);
+            }
+            ids.extend(other);
+        }
     }
 }

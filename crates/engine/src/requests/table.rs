@@ -50,52 +50,64 @@ impl TakenHere {
 /// The rows of requests that a batch takes from one source.
 pub(crate) fn request_rows(requests: &[Taken], source: &str, batch: BatchNumber, accepted_at_micros: i64) -> Result<RecordBatch> {
     let rows = requests.len();
-    let texts = |of: &dyn Fn(&Request) -> Option<Cow<'_, str>>| -> ArrayRef {
+    let texts = |of: fn(&Request) -> Option<Cow<'_, str>>| -> ArrayRef {
         let mut builder = StringBuilder::with_capacity(rows, 0);
         for taken in requests {
             builder.append_option(of(&taken.request));
         }
         Arc::new(builder.finish())
     };
-    let columns: Vec<ArrayRef> = vec![
-        texts(&|r| Some(Cow::Borrowed(&r.id))),
-        texts(&|r| Some(Cow::Borrowed(&r.org))),
-        texts(&|r| Some(Cow::Borrowed(op_name(r)))),
-        texts(&|r| scope_name(r).map(Cow::Borrowed)),
-        texts(&|r| r.dataset.as_ref().map(|d| Cow::Borrowed(d.0.as_str()))),
-        texts(&|r| match &r.op {
-            Op::Convert { field, .. } | Op::Update { field, .. } => Some(Cow::Borrowed(field)),
-            Op::Delete(_) => one_subject(r).map(|s| Cow::Borrowed(s.field.as_str())),
-        }),
-        texts(&|r| match &r.op {
-            Op::Convert { from: id, .. } | Op::Update { id, .. } | Op::Delete(Delete { scope: Scope::Record(id), .. }) => {
-                Some(Cow::Borrowed(id.as_str()))
-            }
-            Op::Delete(_) => one_subject(r).map(|s| Cow::Borrowed(s.id.as_str())),
-        }),
-        texts(&|r| match &r.op {
-            Op::Convert { to, .. } => Some(Cow::Borrowed(to.as_str())),
-            _ => None,
-        }),
-        texts(&|r| match &r.op {
-            Op::Delete(Delete { scope: Scope::Before(before), .. }) => Some(Cow::Owned(time_text(*before))),
-            _ => None,
-        }),
-        texts(&|r| match &r.op {
-            Op::Update { set, .. } => Some(Cow::Owned(set_text(set))),
-            _ => None,
-        }),
-        Arc::new(
-            TimestampMicrosecondArray::from_iter_values(requests.iter().map(|taken| taken.request.execution_time))
-                .with_timezone("UTC"),
-        ),
-        Arc::new(StringArray::from_iter_values(requests.iter().map(|taken| &taken.json))),
-        Arc::new(StringArray::from_iter_values(requests.iter().map(|taken| hex(&taken.digest.0)))),
-        Arc::new(Int64Array::from(vec![batch.0.cast_signed(); rows])),
-        Arc::new(TimestampMicrosecondArray::from(vec![accepted_at_micros; rows]).with_timezone("UTC")),
-        Arc::new(StringArray::from(vec![source; rows])),
-        Arc::new(Int64Array::from_iter_values(requests.iter().map(|taken| taken.record.cast_signed()))),
+    // In the table's order, each made on any core.
+    let columns: [&(dyn Fn() -> ArrayRef + Sync); 17] = [
+        &|| texts(|r| Some(Cow::Borrowed(&r.id))),
+        &|| texts(|r| Some(Cow::Borrowed(&r.org))),
+        &|| texts(|r| Some(Cow::Borrowed(op_name(r)))),
+        &|| texts(|r| scope_name(r).map(Cow::Borrowed)),
+        &|| texts(|r| r.dataset.as_ref().map(|d| Cow::Borrowed(d.0.as_str()))),
+        &|| {
+            texts(|r| match &r.op {
+                Op::Convert { field, .. } | Op::Update { field, .. } => Some(Cow::Borrowed(field)),
+                Op::Delete(_) => one_subject(r).map(|s| Cow::Borrowed(s.field.as_str())),
+            })
+        },
+        &|| {
+            texts(|r| match &r.op {
+                Op::Convert { from: id, .. } | Op::Update { id, .. } | Op::Delete(Delete { scope: Scope::Record(id), .. }) => {
+                    Some(Cow::Borrowed(id.as_str()))
+                }
+                Op::Delete(_) => one_subject(r).map(|s| Cow::Borrowed(s.id.as_str())),
+            })
+        },
+        &|| {
+            texts(|r| match &r.op {
+                Op::Convert { to, .. } => Some(Cow::Borrowed(to.as_str())),
+                _ => None,
+            })
+        },
+        &|| {
+            texts(|r| match &r.op {
+                Op::Delete(Delete { scope: Scope::Before(before), .. }) => Some(Cow::Owned(time_text(*before))),
+                _ => None,
+            })
+        },
+        &|| {
+            texts(|r| match &r.op {
+                Op::Update { set, .. } => Some(Cow::Owned(set_text(set))),
+                _ => None,
+            })
+        },
+        &|| {
+            let times = requests.iter().map(|taken| taken.request.execution_time);
+            Arc::new(TimestampMicrosecondArray::from_iter_values(times).with_timezone("UTC"))
+        },
+        &|| Arc::new(StringArray::from_iter_values(requests.iter().map(|taken| &taken.json))),
+        &|| Arc::new(StringArray::from_iter_values(requests.iter().map(|taken| hex(&taken.digest.0)))),
+        &|| Arc::new(Int64Array::from(vec![batch.0.cast_signed(); rows])),
+        &|| Arc::new(TimestampMicrosecondArray::from(vec![accepted_at_micros; rows]).with_timezone("UTC")),
+        &|| Arc::new(StringArray::from(vec![source; rows])),
+        &|| Arc::new(Int64Array::from_iter_values(requests.iter().map(|taken| taken.record.cast_signed()))),
     ];
+    let columns: Vec<ArrayRef> = columns.par_iter().with_max_len(1).map(|column| column()).collect();
     RecordBatch::try_new(arrow_schema(&TableSpec::requests()), columns)
         .map_err(|e| Error::new(Kind::Internal, "collecting requests").source(e))
 }

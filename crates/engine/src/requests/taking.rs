@@ -147,7 +147,7 @@ impl Taking for RequestTaking<'_> {
             let of_batch = |taken: &Taken| Accepted { request: taken.request.clone(), digest: taken.digest, batch: self.batch };
             kept.extend(accepted.iter().map(of_batch));
         }
-        drop(kept);
+        drop((kept, taken, known));
         let rows = request_rows(&accepted, &origin.source, self.batch, staged_at_micros)?;
         Ok(Made { rows: Some(rows), refused, open: None })
     }

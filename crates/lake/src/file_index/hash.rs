@@ -90,6 +90,8 @@ impl Hasher for Mixed {
 pub struct FieldHasher {
     /// The field's name and the separator.
     prefix: Vec<u8>,
+    /// The same, with room for a short id after it.
+    short: [u8; SHORT_BYTES],
 }
 
 impl FieldHasher {
@@ -98,7 +100,10 @@ impl FieldHasher {
     pub fn new(field: &str) -> Self {
         let mut prefix = field.as_bytes().to_vec();
         prefix.push(SEPARATOR);
-        Self { prefix }
+        let mut short = [0; SHORT_BYTES];
+        let fits = prefix.len().min(SHORT_BYTES);
+        short[..fits].copy_from_slice(&prefix[..fits]);
+        Self { prefix, short }
     }
 
     /// The hash of an id.
@@ -109,10 +114,9 @@ impl FieldHasher {
 
     fn hash_bytes(&self, id: &[u8]) -> IdHash {
         let (prefix, length) = (self.prefix.len(), self.prefix.len() + id.len());
-        let mut short = [0; SHORT_BYTES];
+        let mut short = self.short;
         let hash = match short.get_mut(..length) {
             Some(text) => {
-                text[..prefix].copy_from_slice(&self.prefix);
                 text[prefix..].copy_from_slice(id);
                 xxh3_64(text)
             }

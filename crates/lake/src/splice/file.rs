@@ -107,6 +107,13 @@ impl SpliceFile {
         }
     }
 
+    /// What was kept of a column, if it is of that type.
+    pub(super) fn decoded(&self, group: usize, root: usize, data_type: &DataType) -> Option<Vec<ArrayRef>> {
+        let decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        let arrays = decoded.columns.get(&(group, root))?;
+        arrays.iter().all(|array| array.data_type() == data_type).then(|| arrays.clone())
+    }
+
     /// What was kept of a column; it is kept no longer.
     pub(super) fn take_decoded(&self, group: usize, root: usize) -> Option<Vec<ArrayRef>> {
         let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
