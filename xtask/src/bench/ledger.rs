@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::generate::{self, Input, Shape};
 use super::measure::{self, Measured};
-use super::mutate::{conversions, copy_dir, project_with_requests};
+use super::mutate::{conversions, copy_dir, project_with_requests, write_anew};
 use super::options::{Bench, Options};
 use super::report::median;
 use super::{FILES, alluvium, binary, directory, remove};
@@ -115,7 +115,7 @@ fn compare(options: &Options) -> io::Result<()> {
                     place.run(&copy, "ingest")?
                 }
                 Job::TakeIn => {
-                    fs::write(copy.join("later.json"), &later)?;
+                    write_anew(&copy.join("later.json"), &later)?;
                     place.submit(&copy)?
                 }
                 Job::Apply => {

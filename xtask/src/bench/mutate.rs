@@ -134,7 +134,7 @@ fn compare(options: &Options) -> io::Result<()> {
                 copy_dir(&base, &copy)?;
                 let (measured, changed) = match &line.contender {
                     Contender::Alluvium { .. } | Contender::AlluviumFeed => {
-                        fs::write(copy.join("alluvium.yaml"), line.contender.project(&input.dir, options.wide))?;
+                        write_anew(&copy.join("alluvium.yaml"), &line.contender.project(&input.dir, options.wide))?;
                         fs::create_dir(copy.join("requests"))?;
                         fs::copy(&requests, copy.join("requests/requests.json"))?;
                         let mut command = alluvium(&binary);
@@ -161,7 +161,7 @@ fn compare(options: &Options) -> io::Result<()> {
                     }
                     Contender::Copy => {
                         let mut command = Command::new("cp");
-                        command.arg("-a").arg(table_dir(&base)).arg(work.join("run/copy"));
+                        command.arg("-a").arg(table_dir(&base)).arg(copy.join("copy"));
                         (measure::run(command, "cp")?, updated)
                     }
                 };
@@ -208,9 +208,18 @@ fn table_dir(project: &Path) -> PathBuf {
     project.join("lake/default/activity")
 }
 
+/// Writes a file of a copy, which may be one of the original until then.
+pub(super) fn write_anew(file: &Path, text: &str) -> io::Result<()> {
+    if file.exists() {
+        fs::remove_file(file)?;
+    }
+    fs::write(file, text)
+}
+
+/// A copy of a project whose files are the same ones under further names: no writer of Delta tables changes a file in its place.
 pub(super) fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
-    let status = Command::new("cp").arg("-a").arg(from).arg(to).status()?;
-    if status.success() { Ok(()) } else { Err(io::Error::other(format!("cp -a {} failed", from.display()))) }
+    let status = Command::new("cp").arg("-al").arg(from).arg(to).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("cp -al {} failed", from.display()))) }
 }
 
 /// `count` conversions of as many leads as JSON lines; `share` of a thousand are of leads that the input may name.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::generate::{self, Input, Shape};
 use super::measure::{self, Measured};
-use super::mutate::{conversions, copy_dir, project_with_requests};
+use super::mutate::{conversions, copy_dir, project_with_requests, write_anew};
 use super::options::{Bench, Options, SMALL_MEMORY};
 use super::report::median;
 use super::{FILES, alluvium, binary, directory, remove};
@@ -58,7 +58,7 @@ fn compare(options: &Options) -> io::Result<()> {
     ingest(&binary, &small, &input, |project| project)?;
     let large = work.join("large");
     copy_dir(&small, &large)?;
-    fs::write(large.join("alluvium.yaml"), project_with_requests(&others.dir, "process", false))?;
+    write_anew(&large.join("alluvium.yaml"), &project_with_requests(&others.dir, "process", false))?;
     run(&binary, &large, "ingest")?;
     let many = work.join("many");
     let rows_a_file = options.rows / MANY_FILES;

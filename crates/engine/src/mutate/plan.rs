@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use alluvium_core::{
     AddedFile, BatchKey, BatchNumber, BatchRecord, DatasetName, DatePartitionCount, Error, Kind, LedgerPosition, LedgerShape,
-    Mutation, PlannedOn, RECORD_FORMAT, Range, RecordBody, Recorded, Request, Resolver, Result, RewriteWork, TableFiles, TableName,
-    TableSpec,
-    parse_data_file,
+    Mutation, PlannedOn, RECORD_FORMAT, Range, RecordBody, Recorded, Request, Resolver, Result, RewriteWork, TableFiles,
+    TableName, TableSpec, parse_data_file,
 };
 use alluvium_lake::{
-    ChangedFile, DeletedRows, IndexReader, Rewrites, RewrittenFile, SpliceSettings, StageSettings, Stager, Store, Sweep, blocking,
-    live_files_digest,
+    ChangedFile, DeletedRows, IndexReader, Rewrites, RewrittenFile, SpliceSettings, StageSettings, Stager, Store, Sweep,
+    blocking, live_files_digest,
 };
 use arrow::array::RecordBatch;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -21,10 +20,10 @@ use super::run::{Mutating, WouldChange};
 use super::wanted::WantedNodes;
 use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
-use crate::requests::{Counting, NewRequest, RequestsTried, StateWriter, newest_mutation};
+use crate::requests::{Counting, NewRequest, RequestsTried, Retries, StateWriter, newest_mutation};
 
 /// Files that are looked at at the same time, at most.
-const FILES_AT_ONCE: usize = 4;
+const FILES_AT_ONCE: usize = 6;
 /// How many finished files may wait to be put.
 const FILES_IN_FLIGHT: usize = 16;
 
@@ -212,17 +211,19 @@ impl Mutating<'_> {
     async fn tell(&self, telling: Telling, settings: &StageSettings) -> Result<(TableFiles, TableFiles)> {
         let Telling { counting, new, tried, tries } = telling;
         let mut matched = counting.finish().await?;
-        let matched_new: HashSet<String> =
-            new.iter().filter(|request| matched.contains_key(&request.id)).map(|request| request.id.clone()).collect();
-        let is_other = |id: &&String| !matched_new.contains(*id);
-        let others: Vec<&str> = matched.keys().filter(is_other).map(String::as_str).collect();
-        let open = tried.among(&others).await?;
-        matched.retain(|id, _| matched_new.contains(id) || open.contains_key(id));
-        drop(matched_new);
+        let (seen, unseen): (Vec<NewRequest>, Vec<NewRequest>) =
+            new.into_iter().partition(|request| matched.contains_key(&request.id));
+        let mut open = Retries::new();
+        if seen.len() < matched.len() {
+            let seen: HashSet<&str> = seen.iter().map(|request| request.id.as_str()).collect();
+            let others: Vec<&str> = matched.keys().map(String::as_str).filter(|id| !seen.contains(id)).collect();
+            open = tried.among(&others).await?;
+            matched.retain(|id, _| seen.contains(id.as_str()) || open.contains_key(id));
+        }
+        drop(seen);
         let matched_before = self.engine.matched_at_ingest(&self.dataset.name).await?;
         let mut states = StateWriter::new(self.engine, &self.dataset.name, settings);
-        let was_seen = |id: &String| matched.contains_key(id) || matched_before.contains(id);
-        for NewRequest { id, org } in new.into_iter().filter(|request| !was_seen(&request.id)) {
+        for NewRequest { id, org } in unseen.into_iter().filter(|request| !matched_before.contains(&request.id)) {
             states = states.unseen(id, org, 1).await?;
         }
         for (id, retry) in open {

@@ -1,7 +1,7 @@
 //! How many rows requests matched: counted while other rows are looked for, and some rows at a time, so that neither the rows nor the
 //! requests about them are all in memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use alluvium_core::{BatchNumber, Dataset, Error, Kind, OrgLedger, Result, RowGroup};
 use alluvium_lake::in_place;
@@ -13,7 +13,7 @@ use crate::ledger::DatasetLedger;
 use crate::resolve::HitRow;
 
 /// How many rows requests matched in a batch, by id; with the organisation.
-pub(crate) type Matched = BTreeMap<String, (String, u64)>;
+pub(crate) type Matched = HashMap<String, (String, u64)>;
 
 /// The same, in no order.
 type Counted = Vec<(String, (String, u64))>;
@@ -25,14 +25,14 @@ pub(crate) struct Counting {
     hits: Vec<HitRow>,
     /// So many are counted at a time.
     most: usize,
-    counted: HashMap<String, (String, u64)>,
+    counted: Matched,
     running: Option<JoinHandle<Result<Counted>>>,
 }
 
 impl Counting {
     pub(crate) fn new(engine: &Engine, ledger: &DatasetLedger, dataset: &Dataset) -> Self {
         let (ledger, dataset, most) = (ledger.clone(), dataset.clone(), engine.hits_counted_at_once());
-        Self { ledger, dataset, hits: Vec::new(), most, counted: HashMap::new(), running: None }
+        Self { ledger, dataset, hits: Vec::new(), most, counted: Matched::new(), running: None }
     }
 
     /// Adds rows; once there are many, they begin to be counted.
@@ -68,7 +68,7 @@ impl Counting {
         self.count().await?;
         // Once more for what runs now.
         self.count().await?;
-        Ok(self.counted.into_iter().collect())
+        Ok(self.counted)
     }
 }
 

@@ -10,7 +10,7 @@ mod taking;
 
 pub(crate) use counting::{Counting, Matched};
 pub(crate) use ids::RequestIds;
-pub(crate) use open::RequestsTried;
+pub(crate) use open::{RequestsTried, Retries};
 pub use show::{RequestState, RequestStatus};
 pub(crate) use states::{NewRequest, StateWriter, newest_mutation};
 pub(crate) use table::{Accepted, TakenHere};

@@ -13,8 +13,9 @@ use alluvium_core::{
     BatchKey, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Mutation, RecordBody, Result, Shard,
     TableFiles, TableName, TableSpec, parse_data_file,
 };
-use alluvium_lake::{ChainStore, StageSettings, Stager, arrow_schema, blocking};
+use alluvium_lake::{ChainStore, StageSettings, Stager, arrow_schema, blocking, in_place};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use rayon::prelude::*;
 
 use super::counting::Matched;
 use crate::engine::Engine;
@@ -124,13 +125,15 @@ fn retry_rows(retries: &[Tried], state: &str, dataset: &DatasetName, settings: &
 
 fn outcome_rows(matched: &Matched, dataset: &DatasetName, settings: &StageSettings) -> Result<RecordBatch> {
     let (rows, now_micros) = (matched.len(), settings.now_ms * 1000);
+    let mut matched: Vec<(&String, &(String, u64))> = matched.iter().collect();
+    in_place(|| matched.par_sort_unstable());
     let columns: Vec<ArrayRef> = vec![
-        Arc::new(StringArray::from_iter_values(matched.keys())),
-        Arc::new(StringArray::from_iter_values(matched.values().map(|(org, _)| org))),
+        Arc::new(StringArray::from_iter_values(matched.iter().map(|(id, _)| id))),
+        Arc::new(StringArray::from_iter_values(matched.iter().map(|(_, (org, _))| org))),
         Arc::new(StringArray::from(vec![dataset.0.as_str(); rows])),
         Arc::new(StringArray::from(vec![settings.chain.job.name(); rows])),
         Arc::new(Int64Array::from(vec![settings.key.batch.0.cast_signed(); rows])),
-        Arc::new(Int64Array::from_iter_values(matched.values().map(|(_, rows)| rows.cast_signed()))),
+        Arc::new(Int64Array::from_iter_values(matched.iter().map(|(_, (_, rows))| rows.cast_signed()))),
         Arc::new(TimestampMicrosecondArray::from(vec![now_micros; rows]).with_timezone("UTC")),
     ];
     RecordBatch::try_new(arrow_schema(&TableSpec::outcomes()), columns).map_err(internal)
