@@ -18,12 +18,18 @@ pub(crate) type Matched = HashMap<String, (String, u64)>;
 /// The same, in no order.
 type Counted = Vec<(String, (String, u64))>;
 
+/// Rows that are counted at first.
+const FIRST_PART: usize = 1 << 13;
+
 /// Counts the rows that requests matched on their way to a position of the ledger.
 pub(crate) struct Counting {
     ledger: DatasetLedger,
     dataset: Dataset,
     hits: Vec<HitRow>,
-    /// So many are counted at a time.
+    /// So many are counted at a time: few at first, so that little is left when the last rows come, then twice as many each time, as
+    /// requests that hang together are read again for each part.
+    part: usize,
+    /// And so many at most.
     most: usize,
     counted: Matched,
     running: Option<JoinHandle<Result<Counted>>>,
@@ -32,15 +38,16 @@ pub(crate) struct Counting {
 impl Counting {
     pub(crate) fn new(engine: &Engine, ledger: &DatasetLedger, dataset: &Dataset) -> Self {
         let (ledger, dataset, most) = (ledger.clone(), dataset.clone(), engine.hits_counted_at_once());
-        Self { ledger, dataset, hits: Vec::new(), most, counted: Matched::new(), running: None }
+        Self { ledger, dataset, hits: Vec::new(), part: FIRST_PART.min(most), most, counted: Matched::new(), running: None }
     }
 
     /// Adds rows; once there are many, they begin to be counted.
     pub(crate) async fn add(&mut self, mut hits: Vec<HitRow>) -> Result<()> {
-        while self.hits.len() + hits.len() >= self.most {
-            let rest = hits.split_off(self.most - self.hits.len());
+        while self.hits.len() + hits.len() >= self.part {
+            let rest = hits.split_off(self.part - self.hits.len());
             self.hits.append(&mut hits);
             self.count().await?;
+            self.part = (2 * self.part).min(self.most);
             hits = rest;
         }
         self.hits.append(&mut hits);

@@ -8,10 +8,12 @@ use alluvium_core::{Error, IndexFile, Kind, Resolver, Result, TableName, parse_d
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
+use rayon::prelude::*;
 
 use super::build::FileIds;
 use super::format::{Directory, Footer, SectionPlace, corrupt};
 use super::hash::{IdHash, SortedHashes};
+use crate::blocking::in_place;
 use crate::store::Store;
 
 /// So much of an index's end is read at first; of a small one that is all.
@@ -173,11 +175,14 @@ impl IndexReader {
             };
             let together = rest.iter().take_while(near).count().max(1);
             let bytes = index.bytes(&self.store, fetch.clone()).await?;
-            for (file, question, place) in &rest[..together] {
+            let answer = |(file, question, place): &(usize, usize, SectionPlace)| {
                 let section = within(&bytes, &fetch, &place.bytes).ok_or_else(|| corrupt(path.as_ref(), "it is cut short"))?;
                 let hits = place.read(section, path.as_ref())?.hits(live[*file].1[*question].1.as_slice());
-                answers.push((*file, *question, if hits.is_empty() { MayHold::No } else { MayHold::Maybe(hits) }));
-            }
+                Ok((*file, *question, if hits.is_empty() { MayHold::No } else { MayHold::Maybe(hits) }))
+            };
+            let told: Vec<(usize, usize, MayHold)> =
+                in_place(|| rest[..together].par_iter().map(answer).collect::<Result<_>>())?;
+            answers.extend(told);
             rest = &rest[together..];
         }
         Ok(answers)

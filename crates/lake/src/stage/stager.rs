@@ -33,7 +33,7 @@ pub const CHANGE_TYPE: &str = "_change_type";
 /// Where Delta has the files of a change data feed.
 const FEED_DIRECTORY: &str = "_change_data/";
 /// Files that are written to a local disk at the same time, at most.
-const FILES_TO_DISK_AT_ONCE: usize = 4;
+const FILES_TO_DISK_AT_ONCE: usize = 8;
 
 /// Whose files are staged, and when.
 #[derive(Debug, Clone)]
