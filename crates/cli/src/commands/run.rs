@@ -1,5 +1,6 @@
 //! `alluvium run`.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -32,6 +33,8 @@ pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
         Mode::UntilIdle
     };
     let (engine, progress) = engine(global, args.memory.as_deref())?;
+    // The process ends when the job does; to free what it holds one by one would take time.
+    let engine = ManuallyDrop::new(engine);
     let datasets = engine.datasets(&args.datasets)?;
     let options = IngestOptions { mode, accept_loss: args.accept_loss };
     let summary = match args.job {

@@ -230,6 +230,38 @@ fn a_dry_run_says_what_would_change_and_changes_nothing() {
 }
 
 #[test]
+fn files_whose_rows_are_all_later_than_a_delete_holds_for_are_not_opened() {
+    let unpartitioned =
+        YAML.replace("    identities: [lead_id, {", "    layout: { partition_by: [] }\n    identities: [lead_id, {");
+    assert_ne!(unpartitioned, YAML);
+    for project in [YAML, &unpartitioned] {
+        let site = Site::new(project);
+        for day in 1..=6 {
+            site.write(&format!("in/{day}.json"), lines(&[event(&format!("e{day}"), day, "L1", "U1", 1)]));
+            site.ok(&["run", "ingest"]);
+        }
+        let before = |id: &str, before: &str, execution: &str| {
+            json!({ "request_id": id, "org_id": "A", "op": "delete", "scope": "before", "before": before,
+                    "execution_time": execution })
+        };
+        let mut mutate = |requests: &[Value]| {
+            site.write(&format!("rq/{}.json", requests[0]["request_id"].as_str().unwrap()), lines(requests));
+            let run = summary(&site.ok(&["run", "mutate", "--output", "json"]));
+            (run["files_opened"].as_u64().unwrap(), run["deleted"].as_u64().unwrap())
+        };
+        // The file of the third day holds nothing older than that day's first moment.
+        assert_eq!(mutate(&[before("r1", "2026-01-03T00:00:00Z", "2026-02-01T00:00:00Z")]), (2, 2));
+        assert_eq!(mutate(&[before("r2", "2026-01-03T00:00:00.000001Z", "2026-02-01T00:00:00Z")]), (1, 1));
+        // It executed on the fourth day, and holds for no row after that.
+        assert_eq!(mutate(&[before("r3", "2027-01-01T00:00:00Z", "2026-01-04T12:00:00Z")]), (1, 1));
+        // What reaches less far than one before finds nothing, and ids are looked for in the files that hold them.
+        assert_eq!(mutate(&[before("r4", "2026-01-02T00:00:00Z", "2026-02-01T00:00:00Z"), convert("r5", "L1", "C1", 1)]), (2, 0));
+        let kept: Vec<String> = rows(&site).iter().map(|row| row[..5].to_owned()).collect();
+        assert_eq!(kept, ["e5 C1", "e6 C1"]);
+    }
+}
+
+#[test]
 fn requests_that_lead_a_row_back_to_where_it_began_are_applied() {
     let site = site();
     site.write(

@@ -96,6 +96,16 @@ impl Fate {
         &self.pieces[at].ending
     }
 
+    /// The last event time (inclusive, in microseconds since 1970) of rows that it does not leave as the source gave them.
+    #[must_use]
+    pub fn last_changed(&self) -> i64 {
+        match &self.pieces[..] {
+            [.., before, last] if last.ending == Ending::UNTOUCHED => before.up_to,
+            [last] if last.ending == Ending::UNTOUCHED => i64::MIN,
+            _ => i64::MAX,
+        }
+    }
+
     /// Whether it leaves every row as the source gave it. Such fates need not be stored.
     #[must_use]
     pub fn is_untouched(&self) -> bool {

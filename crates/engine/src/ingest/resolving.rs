@@ -3,12 +3,11 @@
 //! Invariant: every live row is what the ledger at the table's position makes of it; rows resolved at another position are never
 //! committed ([`alluvium_lake::LedgerRule::At`]).
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use alluvium_core::{Dataset, Fate, LedgerPosition, LedgerShape, Result};
-use alluvium_lake::SortedKey;
+use alluvium_lake::{KeyMap, SortedKey};
 use arrow::array::RecordBatch;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -31,7 +30,7 @@ pub(super) struct Resolving<'a> {
     dataset: &'a Dataset,
     pub(super) ledger: DatasetLedger,
     /// Of the nodes that were looked up last.
-    fates: Mutex<Arc<HashMap<SortedKey, Fate>>>,
+    fates: Mutex<Arc<KeyMap<Fate>>>,
     /// What requests matched, and was not handed on to be counted.
     hits: Mutex<Vec<HitRow>>,
     counting: tokio::sync::Mutex<Counting>,

@@ -1,6 +1,6 @@
 //! The ledger of one dataset: sorted files of fates and of requests, made from the batches of requests as they come.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use alluvium_core::{
     BatchNumber, BatchSpan, Dataset, Error, Fate, FateChange, Incarnation, Kind, LedgerBuilder, LedgerPosition, LedgerShape,
     Node, Op, OrgLedger, Request, Result, Shape,
 };
-use alluvium_lake::{MergeMode, SortedKey, SortedWriter, Store, in_place};
+use alluvium_lake::{KeyMap, KeySet, MergeMode, SortedKey, SortedWriter, Store, in_place};
 use futures::future::try_join_all;
 use object_store::path::Path;
 use rayon::prelude::*;
@@ -187,7 +187,7 @@ impl DatasetLedger {
     ) -> Result<BTreeMap<String, OrgLedger>> {
         let mut frontier = nodes;
         frontier.retain(|key| self.requests.may_contain(key));
-        let mut seen: HashSet<SortedKey> = HashSet::new();
+        let mut seen = KeySet::default();
         let mut hops = 0;
         while !frontier.is_empty() {
             hops += 1;
@@ -270,7 +270,7 @@ impl DatasetLedger {
     }
 
     /// The fates of these nodes; those that are not told of leave rows as they are.
-    pub(crate) async fn fates(&self, mut keys: Vec<SortedKey>) -> Result<HashMap<SortedKey, Fate>> {
+    pub(crate) async fn fates(&self, mut keys: Vec<SortedKey>) -> Result<KeyMap<Fate>> {
         in_place(|| keys.par_sort_unstable());
         keys.dedup();
         let looks = parts_of(&keys, |_, _| true).into_iter().map(|part| {
@@ -298,16 +298,24 @@ impl DatasetLedger {
         self.requests.files().any(|(_, file)| Named::read(file.meta()).is_none_or(|named| named.records))
     }
 
-    /// Tells the nodes whose fates are not what they were at `from`, some of them several times.
-    pub(crate) async fn changed_since(&self, from: LedgerPosition, tell: &mut (dyn FnMut(&str, Node<'_>) + Send)) -> Result<()> {
+    /// Tells the nodes whose fates are not what they were at `from`, some of them several times, and of rows up to which event time
+    /// (inclusive, microseconds since 1970) they may not be.
+    pub(crate) async fn changed_since(
+        &self,
+        from: LedgerPosition,
+        tell: &mut (dyn FnMut(&str, Node<'_>, i64) + Send),
+    ) -> Result<()> {
         for (span, file) in self.fates.files() {
             if span.to.0 <= from.0 {
                 continue;
             }
             let mut scan = file.scan();
             while self.fates.read_once(scan.advance().await)? {
-                let NodeFate { org, node, .. } = NodeFate::read(scan.value())?;
-                tell(org, node);
+                let told = NodeFate::read(scan.value())?;
+                // What an organisation's fate has erased stays so: it only ever reaches further.
+                let up_to =
+                    if told.node == Node::Org { told.fate()?.map_or(i64::MAX, |fate| fate.last_changed()) } else { i64::MAX };
+                tell(told.org, told.node, up_to);
             }
         }
         Ok(())
@@ -354,8 +362,8 @@ fn parts_of(keys: &[SortedKey], may_part: impl Fn(&SortedKey, &SortedKey) -> boo
 }
 
 /// The fates of sorted keys.
-async fn fates(series: &Series, keys: &[SortedKey]) -> Result<HashMap<SortedKey, Fate>> {
-    let mut fates = HashMap::new();
+async fn fates(series: &Series, keys: &[SortedKey]) -> Result<KeyMap<Fate>> {
+    let mut fates = KeyMap::default();
     series
         .get_all(keys, |at, value| {
             // From the oldest file to the newest: what is told later stands.

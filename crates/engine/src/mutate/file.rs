@@ -1,18 +1,18 @@
 //! One data file on its way from one position of the ledger to another: which rows are looked at, what becomes of them, and the file in
 //! its place.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use alluvium_core::{Dataset, Ending, Error, Fate, Kind, Result, TableSpec};
+use alluvium_core::{Dataset, Ending, Error, Fate, Kind, Result, TableSpec, parse_timestamp};
 use alluvium_lake::{
-    CHANGE_TYPE, ChangedFile, ColumnEdit, DeltaLog, Edits, FieldHasher, FileIds, IdSet, IndexReader, MayHold, Question,
-    SortedHashes, SortedKey, SpliceFile, SpliceSettings, Spliced, Wanted, arrow_schema,
+    CHANGE_TYPE, ChangedFile, ColumnEdit, DeltaLog, Edits, FieldHasher, FileIds, IdSet, IndexReader, KeyMap, MayHold, Question,
+    SortedHashes, SpliceFile, SpliceSettings, Spliced, Wanted, arrow_schema,
 };
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Date32Type, Field, FieldRef, Schema, SchemaRef};
 
-use super::wanted::WantedNodes;
+use super::wanted::{OfOrg, WantedNodes};
 use crate::ledger::DatasetLedger;
 use crate::resolve::{HitRow, NamedNodes, ORIGINAL, RowEdits, SourceRows, deciding_columns, edited, plan_edits};
 
@@ -111,9 +111,15 @@ pub(super) struct Positions {
 
 impl Looking {
     /// Whether a file may hold what is looked for, as far as the log tells.
-    pub(super) fn may_hold(&self, file: &ChangedFile, foreign: bool) -> bool {
-        let wanted = self.wanted_in(foreign);
-        self.redeclared || (!wanted.is_empty() && wanted.of_file(self.org_of(file)).is_some())
+    pub(super) fn may_hold(&self, candidate: &Candidate) -> bool {
+        let of = self.wanted_in(candidate.foreign).of_file(self.org_of(&candidate.file));
+        self.redeclared || of.is_some_and(|of| of.asks_for_ids() || self.is_asked_whole(of, candidate))
+    }
+
+    /// Whether a file may hold rows that are looked for as the organisation's, whatever their ids.
+    fn is_asked_whole(&self, of: &OfOrg, candidate: &Candidate) -> bool {
+        let least = || least_time(candidate.stats.as_deref()?, &self.dataset.event_time);
+        of.all_up_to.is_some_and(|up_to| least().is_none_or(|least| least <= up_to))
     }
 
     /// The organisation of all rows of a file, where the table's files are told apart by it.
@@ -147,10 +153,10 @@ impl Looking {
         for (candidate, told) in files.iter_mut().zip(told).filter(|(candidate, _)| !candidate.foreign) {
             candidate.told = told;
         }
-        let may_hold = |Candidate { file, foreign, told, .. }: &Candidate| {
-            *foreign
-                || self.wanted.of_file(self.org_of(file)).is_some_and(|of| of.all)
-                || told.iter().any(|answer| *answer != MayHold::No)
+        let may_hold = |candidate: &Candidate| {
+            candidate.foreign
+                || self.wanted.of_file(self.org_of(&candidate.file)).is_some_and(|of| self.is_asked_whole(of, candidate))
+                || candidate.told.iter().any(|answer| *answer != MayHold::No)
         };
         files.retain(may_hold);
         Ok(files)
@@ -161,14 +167,13 @@ impl Looking {
     }
 
     /// Opens a file, finds its rows, and rewrites it if one of them becomes something else.
-    pub(super) async fn look(&self, mut candidate: Candidate) -> Result<Looked> {
-        let stats = candidate.stats.take();
+    pub(super) async fn look(&self, candidate: Candidate) -> Result<Looked> {
         let mut hits = Vec::new();
         let mut rewrite = None;
         if let Some(Found { opened, positions, rows, edits }) = self.find(&candidate, &mut hits).await?
             && !edits.is_empty()
         {
-            rewrite = Some(self.rewrite(&opened, stats.as_deref(), &rows, &positions, edits).await?);
+            rewrite = Some(self.rewrite(&opened, candidate.stats.as_deref(), &rows, &positions, edits).await?);
         }
         Ok(Looked { file: candidate.file, rewrite, hits })
     }
@@ -181,9 +186,8 @@ impl Looking {
 
     /// Opens a file and finds its rows and what becomes of them; `None` if it has none.
     async fn find(&self, candidate: &Candidate, hits: &mut Vec<HitRow>) -> Result<Option<Found>> {
-        let Candidate { file, foreign, told, .. } = candidate;
-        let opened = SpliceFile::open(&self.log, file).await?;
-        let positions = self.positions(&opened, file, self.wanted_in(*foreign), told).await?;
+        let opened = SpliceFile::open(&self.log, &candidate.file).await?;
+        let positions = self.positions(&opened, candidate).await?;
         if positions.is_empty() {
             return Ok(None);
         }
@@ -202,28 +206,24 @@ impl Looking {
     }
 
     /// The positions of rows that hang, or hung, on what is looked for.
-    async fn positions(
-        &self,
-        opened: &SpliceFile,
-        file: &ChangedFile,
-        wanted: &WantedNodes,
-        told: &[MayHold],
-    ) -> Result<Vec<u64>> {
-        let of = wanted.of_file(self.org_of(file));
+    async fn positions(&self, opened: &SpliceFile, candidate: &Candidate) -> Result<Vec<u64>> {
+        let wanted = self.wanted_in(candidate.foreign);
+        let of = wanted.of_file(self.org_of(&candidate.file));
         if of.is_none() && !self.redeclared {
             return Ok(Vec::new());
         }
         let mut positions: Vec<u64> = Vec::new();
         if let Some(of) = of {
-            if of.all && self.is_partitioned() {
+            let whole = self.is_asked_whole(of, candidate);
+            if whole && self.is_partitioned() {
                 let gone: HashSet<u64> = opened.deleted_rows().iter().copied().collect();
                 return Ok((0..opened.rows()).filter(|p| !gone.contains(p)).collect());
             }
-            if of.all {
+            if whole {
                 positions.extend(self.matching(opened, &self.dataset.org, &|org: &str| wanted.has_whole_org(org)).await?);
             }
             for (at, (field, hasher, ids)) in wanted.asked(of).enumerate() {
-                let found = match told.get(at) {
+                let found = match candidate.told.get(at) {
                     Some(MayHold::No) => continue,
                     Some(MayHold::Maybe(held)) => {
                         let held = Held { hasher, ids: held.iter().copied().collect() };
@@ -377,8 +377,15 @@ impl Looking {
     }
 }
 
+/// The least time in a column that never is null, in microseconds since 1970, as a file's statistics have it.
+fn least_time(stats: &str, column: &str) -> Option<i64> {
+    let stats: serde_json::Value = serde_json::from_str(stats).ok()?;
+    let least = stats["minValues"][column].as_str().filter(|_| stats["nullCount"][column].as_u64() == Some(0))?;
+    parse_timestamp(least).ok()
+}
+
 /// The columns beside the deciding ones that may change: those that fates set and those that were changed before.
-fn further_columns(rows: &RecordBatch, dataset: &Dataset, fates: &HashMap<SortedKey, Fate>) -> Result<BTreeSet<String>> {
+fn further_columns(rows: &RecordBatch, dataset: &Dataset, fates: &KeyMap<Fate>) -> Result<BTreeSet<String>> {
     let mut columns: BTreeSet<String> = BTreeSet::new();
     for fate in fates.values() {
         for piece in fate.pieces() {

@@ -33,8 +33,11 @@ pub(super) struct Move {
     pub(super) to: LedgerPosition,
     /// The ledger at `to`.
     pub(super) ledger: DatasetLedger,
-    /// Where the table is, and the declaration that its rows were resolved for.
+    /// Where the table is.
     pub(super) version: u64,
+    /// Its files, with the statistics that the log has of each.
+    pub(super) standing: Vec<(ChangedFile, Option<String>)>,
+    /// The declaration that its rows were resolved for.
     pub(super) shape: Option<LedgerShape>,
     /// Whether it has a change data feed.
     pub(super) feed: bool,
@@ -65,7 +68,7 @@ struct Prepared {
 impl Mutating<'_> {
     /// Finds out which files a move will look through; `None` if there is nothing to do.
     async fn prepare(&self, a_move: Move) -> Result<Option<Prepared>> {
-        let Move { from, to, ledger, version, shape, feed, taken, most_told, tries, fixed } = a_move;
+        let Move { from, to, ledger, version, standing, shape, feed, taken, most_told, tries, fixed } = a_move;
         let spec = TableSpec::data(self.dataset);
         let log = self.engine.log_of(&spec);
         let newest = newest_mutation(&self.chain).await?;
@@ -75,7 +78,6 @@ impl Mutating<'_> {
         let tells_to = LedgerPosition(tells_to.0).max(told);
         // An attempt comes with every move, and once a run without; of a move that takes several batches, with the last.
         let tries = (tries || from != to) && tells_to == to && to == taken;
-        let standing = log.standing_files_with_statistics(version).await?;
         // Rows that were resolved for another declaration are all looked at again.
         let redeclared = !from.is_beginning() && shape != Some(ledger.shape());
         let covered: HashSet<String> = newest.map(|m| m.foreign.into_iter().collect()).unwrap_or_default();
@@ -97,7 +99,7 @@ impl Mutating<'_> {
         let mut wanted_of_foreign = WantedNodes::new(self.dataset, partitioned);
         if resolves_foreign {
             let all = LedgerPosition::BEGINNING;
-            ledger.changed_since(all, &mut |org, node| wanted_of_foreign.add(org, node)).await?;
+            ledger.changed_since(all, &mut |org, node, up_to| wanted_of_foreign.add(org, node, up_to)).await?;
             ledger.requests_since(all, to, &mut |request| wanted_of_foreign.add_request(&request)).await?;
         }
         let live = standing.iter().map(|(f, _)| (f.name.clone(), f.deleted.as_ref().map(DeletedRows::mark)));
@@ -123,7 +125,7 @@ impl Mutating<'_> {
                 let foreign = new_foreign.contains(file.name.as_str());
                 Candidate { file, stats, foreign, told: Vec::new() }
             })
-            .filter(|candidate| looking.may_hold(&candidate.file, candidate.foreign))
+            .filter(|candidate| looking.may_hold(candidate))
             .collect();
         let candidates = looking.indexed(candidates).await?;
         Ok(Some(Prepared { looking, candidates, new, tried, tries, tells_to, planned_on, foreign }))
@@ -409,7 +411,7 @@ async fn wanted_since(
         reader.requests_since(told, tells_to, &mut tell).await.map(|()| (new, wanted))
     });
     let mut of_fates = nothing;
-    let changed = ledger.changed_since(changed_from, &mut |org, node| of_fates.add(org, node)).await;
+    let changed = ledger.changed_since(changed_from, &mut |org, node, up_to| of_fates.add(org, node, up_to)).await;
     let (new, mut wanted) = of_requests.await.map_err(|e| Error::new(Kind::Internal, "reading requests").source(e))??;
     changed?;
     wanted.absorb(of_fates);

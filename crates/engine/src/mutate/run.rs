@@ -137,6 +137,7 @@ impl Engine {
             to,
             ledger,
             version: state.version(),
+            standing: self.log_of(&TableSpec::data(dataset)).standing_files_with_statistics(state.version()).await?,
             shape: state.shape(),
             feed: state.has_change_data_feed(),
             taken: to,
@@ -343,7 +344,15 @@ impl Mutating<'_> {
             Some(Range::Ledger { to, .. }) => to,
             _ => self.next_position(from, taken).await?,
         };
-        let ledger = DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to, Some(from)).await?;
+        // The log is read while requests are folded.
+        let version = state.version();
+        let standing = tokio::spawn({
+            let log = log.clone();
+            async move { log.standing_files_with_statistics(version).await }
+        });
+        let ledger = DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to, Some(from)).await;
+        let standing = standing.await.map_err(|e| Error::new(Kind::Internal, "reading the log").source(e))?;
+        let ledger = ledger?;
         let mut folded = ledger.clone();
         let Some(evolved) = log.evolve(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await? else {
             return Ok(Round::Again);
@@ -355,7 +364,8 @@ impl Mutating<'_> {
                     from,
                     to,
                     ledger,
-                    version: state.version(),
+                    version,
+                    standing: standing?,
                     shape: state.shape(),
                     feed: evolved.has_change_data_feed(),
                     taken: LedgerPosition(taken.0),

@@ -22,8 +22,8 @@ pub(super) struct WantedNodes {
 /// What is looked for in the rows of one organisation.
 #[derive(Debug, Clone)]
 pub(super) struct OfOrg {
-    /// All of its rows.
-    pub(super) all: bool,
+    /// All of its rows up to this event time (inclusive, microseconds since 1970).
+    pub(super) all_up_to: Option<i64>,
     /// Ids and keys, in the order of the fields.
     ids: Vec<IdSet>,
 }
@@ -37,8 +37,8 @@ impl WantedNodes {
         Self { fields, has_key: dataset.key.is_some(), orgs: HashMap::new(), anywhere }
     }
 
-    /// Adds a node whose fate changed.
-    pub(super) fn add(&mut self, org: &str, node: Node<'_>) {
+    /// Adds a node whose fate changed for rows up to an event time (inclusive, microseconds since 1970).
+    pub(super) fn add(&mut self, org: &str, node: Node<'_>, up_to: i64) {
         let (field, id) = match node {
             Node::Org => (None, ""),
             // A field may be an identity and the key; of the two the key is the last.
@@ -58,7 +58,7 @@ impl WantedNodes {
                 Some((field, hash)) => {
                     of_org.ids[field].insert(hash);
                 }
-                None => of_org.all = true,
+                None => of_org.all_up_to = of_org.all_up_to.max(Some(up_to)),
             }
         }
     }
@@ -70,7 +70,7 @@ impl WantedNodes {
             if matches!((&request.op, node), (Op::Convert { from, .. }, Node::Id { id, .. }) if id != from.as_str()) {
                 continue;
             }
-            self.add(&request.org, node);
+            self.add(&request.org, node, request.last_event_time().unwrap_or(i64::MAX));
         }
     }
 
@@ -108,7 +108,7 @@ impl WantedNodes {
 
     /// Whether all rows of the organisation are looked for.
     pub(super) fn has_whole_org(&self, org: &str) -> bool {
-        self.of_org(org).is_some_and(|of| of.all)
+        self.of_org(org).is_some_and(|of| of.all_up_to.is_some())
     }
 
     /// The fields in which something of `of` is looked for, with the hashes.
@@ -125,11 +125,16 @@ impl WantedNodes {
 
 impl OfOrg {
     fn new(fields: usize) -> Self {
-        Self { all: false, ids: vec![IdSet::default(); fields] }
+        Self { all_up_to: None, ids: vec![IdSet::default(); fields] }
+    }
+
+    /// Whether any id or key is looked for.
+    pub(super) fn asks_for_ids(&self) -> bool {
+        self.ids.iter().any(|ids| !ids.is_empty())
     }
 
     fn absorb(&mut self, other: Self) {
-        self.all |= other.all;
+        self.all_up_to = self.all_up_to.max(other.all_up_to);
         for (ids, mut other) in self.ids.iter_mut().zip(other.ids) {
             if ids.len() < other.len() {
                 std::mem::swap(ids, &mut other);

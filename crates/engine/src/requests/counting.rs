@@ -43,14 +43,18 @@ impl Counting {
 
     /// Adds rows; once there are many, they begin to be counted.
     pub(crate) async fn add(&mut self, mut hits: Vec<HitRow>) -> Result<()> {
-        while self.hits.len() + hits.len() >= self.part {
-            let rest = hits.split_off(self.part - self.hits.len());
+        while self.hits.len() + hits.len() >= self.most {
+            let rest = hits.split_off(self.most - self.hits.len());
             self.hits.append(&mut hits);
             self.count().await?;
-            self.part = (2 * self.part).min(self.most);
             hits = rest;
         }
         self.hits.append(&mut hits);
+        // Nothing waits here for what is counted.
+        if self.hits.len() >= self.part && self.running.as_ref().is_none_or(JoinHandle::is_finished) {
+            self.count().await?;
+            self.part = (2 * self.part).min(self.most);
+        }
         Ok(())
     }
 

@@ -1,9 +1,7 @@
 //! Which requests were accepted, by their ids: so that the same is taken once, and another of the same id refused.
 
-use std::collections::HashMap;
-
 use alluvium_core::{BatchNumber, BatchSpan, Error, Incarnation, Kind, RequestDigest, Result};
-use alluvium_lake::{MergeMode, SortedKey, SortedWriter};
+use alluvium_lake::{KeyMap, MergeMode, SortedKey, SortedWriter};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::engine::Engine;
@@ -69,11 +67,11 @@ impl RequestIds {
     }
 
     /// What is known of these ids' keys.
-    pub(crate) async fn known(&self, mut keys: Vec<SortedKey>) -> Result<HashMap<SortedKey, KnownRequest>> {
+    pub(crate) async fn known(&self, mut keys: Vec<SortedKey>) -> Result<KeyMap<KnownRequest>> {
         keys.retain(|key| self.0.may_contain(key));
         keys.sort_unstable();
         keys.dedup();
-        let mut known = HashMap::new();
+        let mut known = KeyMap::default();
         self.0
             .get_all(&keys, |at, value| {
                 known.insert(keys[at], decode(value)?);

@@ -1,11 +1,11 @@
 //! Requests on their way into the table `requests`: read, held against the declarations, and told from those that were there before.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use alluvium_core::{BatchNumber, Dataset, Error, Kind, Request, RequestDigest, Result, read_request};
-use alluvium_lake::SortedKey;
+use alluvium_lake::{KeyMap, SortedKey};
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -26,8 +26,10 @@ pub(crate) struct Taken {
     /// Its stored form.
     pub(crate) json: String,
     pub(crate) digest: RequestDigest,
+    /// The key of its id.
+    key: SortedKey,
     /// As it came.
-    raw: Vec<u8>,
+    raw: Bytes,
 }
 
 impl Taken {
@@ -43,9 +45,9 @@ pub(crate) struct RequestTaking<'a> {
     ids: RequestIds,
     batch: BatchNumber,
     /// Those that were there before this batch.
-    known: Mutex<HashMap<SortedKey, KnownRequest>>,
+    known: Mutex<KeyMap<KnownRequest>>,
     /// Those of this batch.
-    taken: Mutex<HashMap<SortedKey, RequestDigest>>,
+    taken: Mutex<KeyMap<RequestDigest>>,
     /// The same, whole, unless they are too many.
     accepted: Mutex<Vec<Accepted>>,
     repeated: AtomicU64,
@@ -79,7 +81,7 @@ impl<'a> RequestTaking<'a> {
 
 impl Taking for RequestTaking<'_> {
     fn take(&self, chunk: Chunk, _: &Origin, _: i64) -> Result<Made> {
-        let (mut requests, mut refused) = (Vec::new(), Vec::new());
+        let (mut requests, mut raws, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         let fits = |field: &alluvium_core::Field, json: &str| match values_of(field, &[json]) {
             Ok(_) => Ok(()),
             Err(e) => Err(e.message().to_owned()),
@@ -89,7 +91,12 @@ impl Taking for RequestTaking<'_> {
                 RawRecord::Text(text) => match read_request(text, self.datasets, &fits) {
                     Ok(request) => {
                         let (json, digest) = request.stored();
-                        requests.push(Taken { record, request: Arc::new(request), json, digest, raw: text.as_bytes().to_vec() });
+                        let (key, start) = (id_key(&request.id), raws.len());
+                        raws.extend_from_slice(text.as_bytes());
+                        requests.push((
+                            start..raws.len(),
+                            Taken { record, request: Arc::new(request), json, digest, key, raw: Bytes::new() },
+                        ));
                         return;
                     }
                     Err(refusal) => (text.as_bytes(), refusal.reason, Some(refusal.field).filter(|f| !f.is_empty())),
@@ -99,16 +106,19 @@ impl Taking for RequestTaking<'_> {
             };
             refused.push(Refused { record, raw: bytes.to_vec(), reason, field, context: None });
         });
+        let raws = Bytes::from(raws);
+        let requests: Vec<Taken> = requests.into_iter().map(|(raw, taken)| Taken { raw: raws.slice(raw), ..taken }).collect();
         let open = (!requests.is_empty()).then_some(Open::Requests(requests));
         Ok(Made { rows: None, refused, open })
     }
 
     fn look_up<'s>(&'s self, open: &'s [&'s Open]) -> BoxFuture<'s, Result<()>> {
         async move {
-            let keys = open.iter().flat_map(|open| match open {
-                Open::Requests(requests) => requests.iter().map(|taken| id_key(&taken.request.id)).collect(),
-                Open::Rows { .. } => Vec::new(),
+            let requests = open.iter().filter_map(|open| match open {
+                Open::Requests(requests) => Some(requests),
+                Open::Rows { .. } => None,
             });
+            let keys = requests.flatten().map(|taken| taken.key);
             let known = self.ids.known(keys.collect()).await?;
             self.known.lock().unwrap_or_else(PoisonError::into_inner).extend(known);
             Ok(())
@@ -122,7 +132,7 @@ impl Taking for RequestTaking<'_> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut accepted, mut refused) = (Vec::with_capacity(requests.len()), Vec::new());
         for mut of_source in requests {
-            let (key, digest) = (id_key(&of_source.request.id), of_source.digest);
+            let (key, digest) = (of_source.key, of_source.digest);
             let before = known.get(&key).map(|k| k.digest).or_else(|| taken.get(&key).copied());
             match before {
                 Some(same) if same == digest => {
@@ -130,14 +140,14 @@ impl Taking for RequestTaking<'_> {
                 }
                 Some(_) => refused.push(Refused {
                     record: of_source.record,
-                    raw: of_source.raw,
+                    raw: of_source.raw.to_vec(),
                     reason: "a request of this id was accepted before, and says something else".to_owned(),
                     field: Some("request_id".to_owned()),
                     context: None,
                 }),
                 None => {
                     taken.insert(key, digest);
-                    of_source.raw = Vec::new();
+                    of_source.raw = Bytes::new();
                     accepted.push(of_source);
                 }
             }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use alluvium_core::{Dataset, Fate as LedgerFate, Node, Outcome, Result, resolve};
-use alluvium_lake::SortedKey;
+use alluvium_lake::{KeyMap, SortedKey};
 
 use super::edits::{EditPlanner, Fate, RowEdits, json_of_id};
 use super::rows::SourceRows;
@@ -98,7 +98,7 @@ pub(crate) fn plan_edits(
     rows: &SourceRows<'_>,
     dataset: &Dataset,
     named: &NamedNodes,
-    fates: &HashMap<SortedKey, LedgerFate>,
+    fates: &KeyMap<LedgerFate>,
     hits: &mut Vec<HitRow>,
 ) -> Result<RowEdits> {
     let mut planner = EditPlanner::new(dataset);

@@ -18,5 +18,6 @@ mod tests;
 
 pub use build::{FileIds, IndexBuilder};
 pub use format::FILE_INDEX_FORMAT;
+pub(crate) use hash::Mixed;
 pub use hash::{FieldHasher, IdHash, IdSet, SortedHashes};
 pub use read::{IndexReader, MayHold, Question};

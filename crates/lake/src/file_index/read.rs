@@ -180,8 +180,7 @@ impl IndexReader {
                 let hits = place.read(section, path.as_ref())?.hits(live[*file].1[*question].1.as_slice());
                 Ok((*file, *question, if hits.is_empty() { MayHold::No } else { MayHold::Maybe(hits) }))
             };
-            let told: Vec<(usize, usize, MayHold)> =
-                in_place(|| rest[..together].par_iter().map(answer).collect::<Result<_>>())?;
+            let told: Vec<(usize, usize, MayHold)> = in_place(|| rest[..together].par_iter().map(answer).collect::<Result<_>>())?;
             answers.extend(told);
             rest = &rest[together..];
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use alluvium_core::{Error, Kind, Result};
 use arrow::datatypes::SchemaRef;
 use delta_kernel::actions::deletion_vector::DeletionVectorDescriptor;
-use deltalake_core::kernel::{Add, AddCDCFile, Remove, Snapshot};
+use deltalake_core::kernel::{Add, AddCDCFile, EagerSnapshot, Remove, Snapshot};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStoreExt};
@@ -277,7 +277,7 @@ impl DeltaLog {
         for file in snapshot.log_data().iter() {
             statistics.extend(file.stats().map(|stats| (file.path().into_owned(), stats)));
         }
-        let files = self.standing_files(version).await?;
+        let files = self.files_of(&snapshot)?;
         Ok(files
             .into_iter()
             .map(|file| {
@@ -292,7 +292,10 @@ impl DeltaLog {
     /// # Errors
     /// As [`DeltaLog::state`].
     pub async fn standing_files(&self, version: u64) -> Result<Vec<ChangedFile>> {
-        let snapshot = self.snapshot(Some(version)).await?;
+        self.files_of(&self.snapshot(Some(version)).await?)
+    }
+
+    fn files_of(&self, snapshot: &EagerSnapshot) -> Result<Vec<ChangedFile>> {
         let mut files = Vec::new();
         for file in snapshot.log_data().iter() {
             let deleted = file.deletion_vector_descriptor();

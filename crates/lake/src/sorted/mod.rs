@@ -9,6 +9,10 @@
 //! here: what keys and values mean, which files there are, and their names.
 
 use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+
+use crate::file_index::Mixed;
 
 mod block;
 mod file;
@@ -30,17 +34,24 @@ pub use scan::SortedScan;
 pub use writer::{SortedSize, SortedWriter};
 
 /// A key: 24 bytes that only the caller understands. Keys order as their bytes do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SortedKey(pub [u8; SortedKey::BYTES]);
+
+/// What is known by key. Keys are digests, and need no mixing.
+pub type KeyMap<V> = HashMap<SortedKey, V, BuildHasherDefault<Mixed>>;
+/// Some keys.
+pub type KeySet = HashSet<SortedKey, BuildHasherDefault<Mixed>>;
+
+impl Hash for SortedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.words().into_iter().fold(0, |all, word| all ^ word));
+    }
+}
 
 impl Ord for SortedKey {
     fn cmp(&self, other: &Self) -> Ordering {
         // Word by word, as the call that compares bytes costs more than most comparisons of keys.
-        let words = |key: &Self| {
-            let (words, _) = key.0.as_chunks::<8>();
-            [0, 1, 2].map(|at| u64::from_be_bytes(words[at]))
-        };
-        words(self).cmp(&words(other))
+        self.words().cmp(&other.words())
     }
 }
 
@@ -53,6 +64,12 @@ impl PartialOrd for SortedKey {
 impl SortedKey {
     /// How long a key is.
     pub const BYTES: usize = 24;
+    /// Its words, which order as the key does.
+    const fn words(&self) -> [u64; 3] {
+        let (words, _) = self.0.as_chunks::<8>();
+        [u64::from_be_bytes(words[0]), u64::from_be_bytes(words[1]), u64::from_be_bytes(words[2])]
+    }
+
     /// The least of all keys.
     pub(crate) const LEAST: Self = Self([0; Self::BYTES]);
 }

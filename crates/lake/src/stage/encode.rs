@@ -234,6 +234,8 @@ impl<'a> OpenFile<'a> {
         } else {
             work.into_iter().map(encode).collect::<Result<_>>()?
         };
+        let bytes: u64 = done.iter().flat_map(|column| &column.chunks).map(|chunk| chunk.close().bytes_written).sum();
+        self.writer.inner_mut().reserve(usize::try_from(bytes).unwrap_or(0));
         let mut group = self.writer.next_row_group().map_err(internal)?;
         for (field, EncodedColumn { chunks, nan, ids }) in fields.iter().zip(done) {
             if let Some(ids) = ids {
