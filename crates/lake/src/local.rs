@@ -8,6 +8,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 
 /// Put this into a put's extensions when the put need not be durable on return.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +57,26 @@ impl LocalDisk {
     pub(crate) async fn remove_empty_directories(&self, directory: &Path, keep: &Path) -> Result<()> {
         let (directory, keep) = (self.inner.path_to_filesystem(directory)?, self.file_path(keep)?);
         blocking(move || remove_empty(&directory, &keep).map(|_| ())).await
+    }
+
+    /// A file without a name, which goes with the process unless [`LocalDisk::link`] gives it one.
+    pub(crate) fn unnamed_file(&self) -> io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        Ok(rustix::fs::open(&self.root, flags, Mode::from_raw_mode(0o666))?.into())
+    }
+
+    /// Gives an [`unnamed_file`](LocalDisk::unnamed_file) a name that is new, durable on return. `false`: the file has not got it, and cannot
+    /// have one, be it of another disk or of a file system without links.
+    pub(crate) async fn link(&self, file: Arc<File>, location: &Path) -> Result<bool> {
+        let (path, sync) = (self.file_path(location)?, self.durability == Durability::Disk);
+        let linked = tokio::task::spawn_blocking(move || link(&file, &path, sync)).await.map_err(generic)?;
+        match linked {
+            Ok(linked) => Ok(linked),
+            Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {
+                Err(Error::AlreadyExists { path: location.to_string(), source: source.into() })
+            }
+            Err(source) => Err(generic(source)),
+        }
     }
 
     fn file_path(&self, location: &Path) -> Result<PathBuf> {
@@ -168,6 +191,23 @@ fn put(path: &FsPath, payload: &PutPayload, create: bool, sync: bool) -> io::Res
     }
     named?;
     if sync { sync_parent(path) } else { Ok(()) }
+}
+
+fn link(file: &File, path: &FsPath, sync: bool) -> io::Result<bool> {
+    if sync {
+        file.sync_all()?;
+    }
+    create_parents(path, sync)?;
+    let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+    match rustix::fs::linkat(CWD, opened, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+        Ok(()) => {}
+        Err(taken @ Errno::EXIST) => return Err(taken.into()),
+        Err(_) => return Ok(false),
+    }
+    if sync {
+        sync_parent(path)?;
+    }
+    Ok(true)
 }
 
 /// Beside `path`, and short: `path`'s own name may be as long as names can be.

@@ -66,6 +66,8 @@ pub struct Found {
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
     local: Option<Arc<LocalDisk>>,
+    /// The same where nothing is layered over it.
+    bare: Option<Arc<LocalDisk>>,
     machine: Arc<dyn Machine>,
     /// Which store it is.
     identity: Arc<str>,
@@ -108,7 +110,7 @@ impl Store {
     fn over_directory(directory: &FsPath, storage: &str, durability: Durability) -> Result<Self> {
         let disk = local::shared(directory, durability).map_err(|e| store_error(e, "opening storage", storage))?;
         let identity = disk.to_string();
-        Ok(Self { local: Some(disk.clone()), ..Self::named(disk, &identity) })
+        Ok(Self { local: Some(disk.clone()), bare: Some(disk.clone()), ..Self::named(disk, &identity) })
     }
 
     /// The store at a place in an object store.
@@ -128,7 +130,7 @@ impl Store {
     fn named(inner: Arc<dyn ObjectStore>, identity: &str) -> Self {
         let uploads = Arc::new(Semaphore::new(UPLOADS_IN_FLIGHT));
         let machine = Arc::new(ThisMachine);
-        Self { inner, local: None, machine, identity: identity.into(), uploads, states: KnownStates::default() }
+        Self { inner, local: None, bare: None, machine, identity: identity.into(), uploads, states: KnownStates::default() }
     }
 
     /// Puts a layer (faults, counters) around the store; a local disk below keeps syncing. What is known of the tables stays with
@@ -142,7 +144,7 @@ impl Store {
     /// The same store, used from another machine: by another process.
     #[must_use]
     pub fn on(&self, machine: Arc<dyn Machine>) -> Self {
-        Self { local: self.local.clone(), machine, ..Self::named(self.inner.clone(), &self.identity) }
+        Self { local: self.local.clone(), bare: self.bare.clone(), machine, ..Self::named(self.inner.clone(), &self.identity) }
     }
 
     /// The machine that uses the store.

@@ -244,7 +244,7 @@ fn files_whose_rows_are_all_later_than_a_delete_holds_for_are_not_opened() {
             json!({ "request_id": id, "org_id": "A", "op": "delete", "scope": "before", "before": before,
                     "execution_time": execution })
         };
-        let mut mutate = |requests: &[Value]| {
+        let mutate = |requests: &[Value]| {
             site.write(&format!("rq/{}.json", requests[0]["request_id"].as_str().unwrap()), lines(requests));
             let run = summary(&site.ok(&["run", "mutate", "--output", "json"]));
             (run["files_opened"].as_u64().unwrap(), run["deleted"].as_u64().unwrap())

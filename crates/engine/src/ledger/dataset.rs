@@ -220,9 +220,15 @@ impl DatasetLedger {
 
     /// Makes few files of many, those up to `at`, where the table is, apart from those behind it. Another process may do the same.
     pub(crate) async fn merge_small(&mut self, at: BatchNumber) -> Result<()> {
-        let requests = self.requests.merge_small(MergeMode::KeepAll, at, SPANS_APART, Named::united).await;
+        let mut requests = self.requests.clone();
+        let merge = async move {
+            let merged = requests.merge_small(MergeMode::KeepAll, at, SPANS_APART, Named::united).await;
+            merged.map(|()| requests)
+        };
+        let merge = tokio::spawn(merge);
         let fates = self.fates.merge_small(MergeMode::NewestWins, at, SPANS_APART, |_| String::new()).await;
-        for merged in [requests, fates] {
+        let requests = merge.await.map_err(|e| Error::new(Kind::Internal, "merging files of the folded ledger").source(e))?;
+        for merged in [requests.map(|requests| self.requests = requests), fates] {
             match merged {
                 // Another process merges them.
                 Err(e) if e.kind() == Kind::NotFound => {}

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use alluvium_core::{Error, Kind, Result};
 
+use crate::store::Store;
+
 /// More than this is not kept in memory.
 pub(super) const IN_MEMORY_BYTES: usize = 16 << 20;
 /// So much is gathered for a write to the temporary file.
@@ -19,6 +21,7 @@ pub(super) struct Spool {
     file: Option<File>,
     in_file: u64,
     in_memory_bytes: usize,
+    store: Store,
 }
 
 /// All that was appended.
@@ -30,9 +33,9 @@ pub(super) enum Spooled {
 }
 
 impl Spool {
-    /// A spool that keeps so much in memory at the most.
-    pub(super) fn new(in_memory_bytes: usize) -> Self {
-        Self { memory: Vec::new(), file: None, in_file: 0, in_memory_bytes }
+    /// A spool of what is put into `store`, that keeps so much in memory at the most.
+    pub(super) fn new(store: &Store, in_memory_bytes: usize) -> Self {
+        Self { memory: Vec::new(), file: None, in_file: 0, in_memory_bytes, store: store.clone() }
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -49,7 +52,7 @@ impl Spool {
     fn spill(&mut self) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(tempfile::tempfile()?),
+            none => none.insert(self.store.temporary_file()?),
         };
         file.write_all(&self.memory)?;
         self.in_file += self.memory.len() as u64;
@@ -72,6 +75,6 @@ impl Spool {
 
 fn temporary_failed(error: io::Error) -> Error {
     Error::new(Kind::Unavailable, "writing a temporary file")
-        .hint("the directory for temporary files is full or cannot be written to; TMPDIR names another")
+        .hint("the disk is full or cannot be written to: that of the storage, if it is a directory, else that of temporary files (TMPDIR names another)")
         .source(error)
 }

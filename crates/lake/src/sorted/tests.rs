@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use alluvium_core::Kind;
+use alluvium_core::{Durability, Kind};
 use bytes::Bytes;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -247,6 +247,27 @@ async fn no_file_is_none_a_second_of_a_name_a_conflict_and_one_deleted_while_ope
     assert_eq!(all(&file).await.unwrap(), entries);
     store.delete(&Path::from("f")).await.unwrap();
     assert_eq!(all(&file).await.unwrap_err().kind(), Kind::NotFound);
+}
+
+#[tokio::test]
+async fn on_a_disk_a_spilled_file_gets_its_name_once_and_can_be_read_by_whoever_reads_others() {
+    use std::os::unix::fs::PermissionsExt;
+    for durability in [Durability::Process, Durability::Disk] {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, entries) = (Store::open("lake", directory.path(), durability).unwrap(), golden_entries());
+        for spool_bytes in [0, 1 << 20] {
+            let name = format!("deep/down/{spool_bytes}");
+            let file = write(&store, &name, &entries, spool_bytes).await;
+            assert_eq!(all(&file).await.unwrap(), entries);
+            let mut writer = SortedWriter::spooling(&store, Path::from(name), spool_bytes).unwrap();
+            writer.push(key(9, 9), b"other").unwrap();
+            assert_eq!(writer.finish("").await.unwrap_err().kind(), Kind::Conflict);
+        }
+        let below = directory.path().join("lake/deep/down");
+        let mode = |name: &str| std::fs::metadata(below.join(name)).unwrap().permissions().mode();
+        assert_eq!(mode("0"), mode("1048576"));
+        assert_eq!(std::fs::read_dir(&below).unwrap().count(), 2);
+    }
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ impl SortedWriter {
         Ok(Self {
             store: store.clone(),
             path,
-            spool: Spool::new(in_memory_bytes),
+            spool: Spool::new(store, in_memory_bytes),
             packer: Packer::default(),
             block: Vec::with_capacity(2 * BLOCK_BYTES),
             block_first: SortedKey::LEAST,

@@ -1,13 +1,14 @@
 //! Parts of objects, and files that are too large for memory.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 use alluvium_core::Result;
 use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStoreExt};
+use object_store::{Error as ObjectStoreError, GetOptions, GetRange, ObjectStoreExt};
 
 use super::error::{object_is_missing, store_error};
 use super::upload::{self, Body};
@@ -55,6 +56,14 @@ impl Store {
         }
     }
 
+    /// A temporary file, which goes with the process: for [`Store::put_own_file`], near where that puts it.
+    pub(crate) fn temporary_file(&self) -> io::Result<File> {
+        match self.bare.as_ref().map(|disk| disk.unnamed_file()) {
+            Some(Ok(file)) => Ok(file),
+            _ => tempfile::tempfile(),
+        }
+    }
+
     /// Puts the `length` bytes of `file`, which may be more than memory holds, at `path`, a name that no other writer ever uses.
     /// Durable on return.
     ///
@@ -65,6 +74,14 @@ impl Store {
             Ok(_) => return Ok(PutNew::Exists),
             Err(e) if object_is_missing(&e) => {}
             Err(e) => return Err(store_error(e, "writing", path.as_ref())),
+        }
+        if let Some(disk) = &self.bare {
+            match disk.link(file.clone(), path).await {
+                Ok(true) => return Ok(PutNew::Created),
+                Ok(false) => {}
+                Err(ObjectStoreError::AlreadyExists { .. }) => return Ok(PutNew::Exists),
+                Err(e) => return Err(store_error(e, "writing", path.as_ref())),
+            }
         }
         let uploaded = upload::upload(self.inner.as_ref(), path, Body::File(file, length), &self.uploads).await;
         uploaded.map_err(|e| store_error(e, "writing", path.as_ref()))?;
