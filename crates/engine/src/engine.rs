@@ -163,6 +163,11 @@ impl Engine {
             .clamp(1 << 14, 1 << 20)
     }
 
+    /// How many bytes of data files a mutation holds at a time.
+    pub(crate) fn bytes_of_files_at_once(&self) -> u64 {
+        beside_the_process(self.memory_bytes) / 3
+    }
+
     /// How many requests are read and folded at a time.
     pub(crate) fn requests_folded_at_once(&self) -> u64 {
         beside_the_process(self.memory_bytes) / BYTES_TO_TAKE_A_REQUEST

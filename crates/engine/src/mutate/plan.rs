@@ -14,6 +14,7 @@ use alluvium_lake::{
 };
 use arrow::array::RecordBatch;
 use futures::{StreamExt, TryStreamExt, stream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::file::{Candidate, Looked, Looking, Rewrite, deciding};
 use super::run::{Mutating, WouldChange};
@@ -258,15 +259,18 @@ impl Mutating<'_> {
         let mut rewrites = Rewrites::default();
         let mut counts: BTreeMap<(String, i32), (u64, u64)> = BTreeMap::new();
         let mut counting = Counting::new(self.engine, &looking.ledger, &looking.dataset);
+        let room = Room::new(self.engine.bytes_of_files_at_once());
         let looks = candidates.into_iter().map(|candidate| {
-            let looking = looking.clone();
+            let (looking, room) = (looking.clone(), room.clone());
             async move {
+                let held = room.of(candidate.file.size.unwrap_or(looking.spec.target_file_bytes)).await?;
                 let looked = tokio::spawn(async move { looking.look(candidate).await });
-                looked.await.map_err(|e| Error::new(Kind::Internal, "looking at a data file").source(e))?
+                let looked = looked.await.map_err(|e| Error::new(Kind::Internal, "looking at a data file").source(e))?;
+                looked.map(|looked| (looked, held))
             }
         });
         let mut looks = stream::iter(looks).buffer_unordered(FILES_AT_ONCE);
-        while let Some(looked) = looks.try_next().await? {
+        while let Some((looked, held)) = looks.try_next().await? {
             let Looked { file, rewrite, hits: of_file } = looked;
             counting.add(of_file).await?;
             let Some(Rewrite { spliced, moved, images, positions, counts: of_file, ids }) = rewrite else { continue };
@@ -289,9 +293,11 @@ impl Mutating<'_> {
                 moved: positions.moved,
                 new: Vec::new(),
             };
+            let held = Arc::new(held);
             for file in spliced.files {
-                rewritten.new.push(stager.adopt(&values, file, ids.take()).await?);
+                rewritten.new.push(stager.adopt(&values, file, ids.take(), held.clone()).await?);
             }
+            drop(held);
             rewrites.files.push(rewritten);
             if let Some(rows) = moved {
                 stager = blocking("staging rows of another partition", move || stager.stage(vec![rows]).map(|()| stager)).await?;
@@ -312,6 +318,31 @@ impl Mutating<'_> {
             .map(|((org, event_date), (updated, deleted))| DatePartitionCount { org, event_date, inserted: 0, updated, deleted })
             .collect();
         Ok((RewrittenTable { stager, feed, removes, marks, rewrites }, counting, counts))
+    }
+}
+
+/// Bounds what files that are looked at, and those in their places that are on their way to the store, take of memory.
+#[derive(Clone)]
+struct Room {
+    free: Arc<Semaphore>,
+    all: u32,
+}
+
+impl Room {
+    /// The bytes of a permit.
+    const UNIT: u64 = 1 << 20;
+
+    fn new(bytes: u64) -> Self {
+        let all = u32::try_from(bytes / Self::UNIT).unwrap_or(u32::MAX).clamp(1, 1 << 20);
+        Self { free: Arc::new(Semaphore::new(all as usize)), all }
+    }
+
+    /// Room for a file of that size, once there is some; a file for which there never is enough has all of it.
+    async fn of(&self, size: u64) -> Result<OwnedSemaphorePermit> {
+        // Beside the new file, one column or two are decoded.
+        let wanted = u32::try_from((size + size / 2) / Self::UNIT).unwrap_or(u32::MAX).clamp(1, self.all);
+        let room = self.free.clone().acquire_many_owned(wanted).await;
+        room.map_err(|e| Error::new(Kind::Internal, "waiting for memory").source(e))
     }
 }
 

@@ -14,7 +14,7 @@ use object_store::PutPayload;
 use object_store::path::Path;
 use rayon::prelude::*;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::encode::{EncodedFile, Encoder, Order};
@@ -244,12 +244,18 @@ impl Stager {
     }
 
     /// Takes a file that was made elsewhere; `values` are those of the partition columns, in the table's order, `ids` what the index will
-    /// tell of it: without them, the file counts as one that may hold any id. Waits while too many others
+    /// tell of it: without them, the file counts as one that may hold any id. `held` is dropped once it is put. Waits while too many others
     /// are on their way.
     ///
     /// # Errors
     /// As [`Stager::stage_arranged`]; that it could not be put shows in [`Stager::finish`].
-    pub async fn adopt(&self, values: &[(String, Option<String>)], file: SplicedFile, ids: Option<FileIds>) -> Result<String> {
+    pub async fn adopt(
+        &self,
+        values: &[(String, Option<String>)],
+        file: SplicedFile,
+        ids: Option<FileIds>,
+        held: impl Send + 'static,
+    ) -> Result<String> {
         let SplicedFile { payload, rows, stats } = file;
         let permit = self.permits.clone().acquire_owned().await;
         let permit = permit.map_err(|e| Error::new(Kind::Internal, "waiting to put a file").source(e))?;
@@ -265,7 +271,7 @@ impl Stager {
             modified_ms: self.settings.now_ms,
             stats,
         };
-        self.put_named(added, payload, permit);
+        self.put_named(added, payload, (permit, held));
         Ok(name)
     }
 
@@ -296,10 +302,11 @@ impl Stager {
         Ok(())
     }
 
-    fn put_named(&self, added: AddedFile, payload: PutPayload, permit: OwnedSemaphorePermit) {
+    /// `held` until the file is put.
+    fn put_named(&self, added: AddedFile, payload: PutPayload, held: impl Send + 'static) {
         let (store, path) = (self.log.store().clone(), self.log.data_path(&added.path));
         let put = self.runtime.spawn(async move {
-            let _permit = permit;
+            let _held = held;
             match store.stage_own(&path, payload).await? {
                 PutNew::Created => Ok(added),
                 PutNew::Exists => {
