@@ -155,7 +155,7 @@ impl Engine {
                 continue;
             }
             let round = match &mut turn.work {
-                Task::Chain(ingest) => ingest.turn().await,
+                Task::Chain(ingest) => Box::pin(ingest.turn()).await,
                 Task::Open(opening) => match opening.turn().await {
                     Ok(Some(intakes)) => {
                         let spread = Spread::new(self, turn.dataset, u32::try_from(intakes.len()).unwrap_or(u32::MAX));
@@ -440,8 +440,8 @@ impl<'a> Ingest<'a> {
 
     async fn next_batch(&mut self, listing: &ChainListing, key: BatchKey) -> Result<Round> {
         match &mut self.intake {
-            Intake::Files(files) => files.next_batch(&mut self.work, listing, key).await,
-            Intake::Kafka(kafka) => kafka.next_batch(&mut self.work, listing, key).await,
+            Intake::Files(files) => Box::pin(files.next_batch(&mut self.work, listing, key)).await,
+            Intake::Kafka(kafka) => Box::pin(kafka.next_batch(&mut self.work, listing, key)).await,
         }
     }
 }

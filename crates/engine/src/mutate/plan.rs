@@ -152,7 +152,7 @@ impl Mutating<'_> {
     /// the table, and where the move says so.
     pub(super) async fn plan(&self, key: BatchKey, a_move: Move) -> Result<Option<(BatchRecord, Vec<Sweep>)>> {
         let (from, to) = (a_move.from, a_move.to);
-        let Some(prepared) = self.prepare(a_move).await? else { return Ok(None) };
+        let Some(prepared) = Box::pin(self.prepare(a_move)).await? else { return Ok(None) };
         let Prepared { looking, candidates, new, tried, tries, tells_to, planned_on, foreign } = prepared;
         let Looking { log, spec, schema, .. } = looking.as_ref();
         let now_micros = self.engine.clock.now_micros();
@@ -169,11 +169,11 @@ impl Mutating<'_> {
         let feed = Feed::new(Stager::of_feed(log, spec, schema, settings.clone()), self.engine.memory_bytes / 16);
         let sweeps = vec![stager.sweep(), feed.stager.sweep()];
         let staged = async {
-            let (files, counting, counts) = self.rewrite(&looking, candidates, stager, feed, &mut work).await?;
+            let (files, counting, counts) = Box::pin(self.rewrite(&looking, candidates, stager, feed, &mut work)).await?;
             // The last files are on their way while the states are told.
             let Engine { store, resolver, .. } = self.engine;
             let files = tokio::spawn(files.finish(store.clone(), resolver.clone(), spec.name.clone(), settings.clone()));
-            let states = self.tell(Telling { counting, new, tried, tries }, &settings);
+            let states = Box::pin(self.tell(Telling { counting, new, tried, tries }, &settings));
             let (files, states) = futures::future::join(files, states).await;
             let (data, rewrites) = files.map_err(|e| Error::new(Kind::Internal, "staging files").source(e))??;
             Ok((data, rewrites, states?, counts))

@@ -83,7 +83,7 @@ impl Engine {
             let once = IngestOptions { mode: Mode::UntilIdle, ..options };
             self.finish_intake(&mut summary).await?;
             if self.project.requests.has_source {
-                let taken = self.ingest(&[&self.project.requests.intake], once).await?;
+                let taken = Box::pin(self.ingest(&[&self.project.requests.intake], once)).await?;
                 summary.add(taken);
             }
             self.apply_requests(datasets, &mut tried, &mut summary).await?;
@@ -163,7 +163,7 @@ impl Engine {
             let chain = self.chain(&incarnation, Job::Mutate, dataset, Shard::WHOLE);
             let mutating = Mutating { engine: self, dataset, incarnation: incarnation.clone(), chain };
             let mut tries = !tried.contains(&dataset.name);
-            match mutating.run_alone(&mut tries, summary).await {
+            match Box::pin(mutating.run_alone(&mut tries, summary)).await {
                 Ok(()) => {}
                 Err(e) => summary.failed.push((dataset.name.0.clone(), e)),
             }
@@ -242,7 +242,7 @@ impl Mutating<'_> {
         // Appends that are quicker than a plan make it be made again; after a few they wait for one.
         let (mut lost, mut floor) = (0, None);
         while !self.engine.stop.asked() {
-            match self.round(summary, tries).await? {
+            match Box::pin(self.round(summary, tries)).await? {
                 Round::Batch => lost = 0,
                 Round::Last | Round::Idle => break,
                 Round::Again => {
@@ -279,7 +279,7 @@ impl Mutating<'_> {
         let gone =
             || Error::new(Kind::Unavailable, format!("the record of batch {newest} was listed and is gone")).hint("run again");
         let record = self.chain.record(newest).await?.ok_or_else(gone)?;
-        let why = match self.finishing(true).finish(&record).await? {
+        let why = match Box::pin(self.finishing(true).finish(&record)).await? {
             Finished::Done(mark) => {
                 summary.batches += 1;
                 summary.outcome += mark.outcome;
@@ -350,31 +350,27 @@ impl Mutating<'_> {
             let log = log.clone();
             async move { log.standing_files_with_statistics(version).await }
         });
-        let ledger = DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to, Some(from)).await;
+        let ledger = Box::pin(DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to, Some(from))).await;
         let standing = standing.await.map_err(|e| Error::new(Kind::Internal, "reading the log").source(e))?;
         let ledger = ledger?;
         let mut folded = ledger.clone();
         let Some(evolved) = log.evolve(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await? else {
             return Ok(Round::Again);
         };
-        let planned = self
-            .plan(
-                key,
-                Move {
-                    from,
-                    to,
-                    ledger,
-                    version,
-                    standing: standing?,
-                    shape: state.shape(),
-                    feed: evolved.has_change_data_feed(),
-                    taken: LedgerPosition(taken.0),
-                    most_told: self.engine.requests_at_once(),
-                    tries: *tries,
-                    fixed: range.is_some(),
-                },
-            )
-            .await?;
+        let a_move = Move {
+            from,
+            to,
+            ledger,
+            version,
+            standing: standing?,
+            shape: state.shape(),
+            feed: evolved.has_change_data_feed(),
+            taken: LedgerPosition(taken.0),
+            most_told: self.engine.requests_at_once(),
+            tries: *tries,
+            fixed: range.is_some(),
+        };
+        let planned = Box::pin(self.plan(key, a_move)).await?;
         let Some((record, sweeps)) = planned else { return Ok(Round::Idle) };
         if self.chain.write(&record).await? == PutNew::Exists {
             // Only a record that stands there tells that ours never will.
@@ -385,7 +381,7 @@ impl Mutating<'_> {
             }
             return Ok(Round::Again);
         }
-        match self.finishing(false).finish(&record).await? {
+        match Box::pin(self.finishing(false).finish(&record)).await? {
             Finished::Done(mark) => {
                 summary.batches += 1;
                 summary.outcome += mark.outcome;
