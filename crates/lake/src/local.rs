@@ -205,6 +205,8 @@ fn link(file: &File, path: &FsPath, sync: bool) -> io::Result<bool> {
         Err(_) => return Ok(false),
     }
     if sync {
+        // A file system may have passed over a file without a name the first time.
+        file.sync_all()?;
         sync_parent(path)?;
     }
     Ok(true)

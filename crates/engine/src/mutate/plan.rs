@@ -217,11 +217,11 @@ impl Mutating<'_> {
         let (seen, unseen): (Vec<NewRequest>, Vec<NewRequest>) =
             new.into_iter().partition(|request| matched.contains_key(&request.id));
         let mut open = Retries::new();
+        let seen: HashSet<String> = seen.into_iter().map(|request| request.id).collect();
         if seen.len() < matched.len() {
-            let seen: HashSet<&str> = seen.iter().map(|request| request.id.as_str()).collect();
-            let others: Vec<&str> = matched.keys().map(String::as_str).filter(|id| !seen.contains(id)).collect();
+            let others: Vec<&str> = matched.keys().map(String::as_str).filter(|id| !seen.contains(*id)).collect();
             open = tried.among(&others).await?;
-            matched.retain(|id, _| seen.contains(id.as_str()) || open.contains_key(id));
+            matched.retain(|id, _| seen.contains(id) || open.contains_key(id));
         }
         drop(seen);
         let matched_before = self.engine.matched_at_ingest(&self.dataset.name).await?;
