@@ -24,7 +24,7 @@ use crate::source::{Chunk, Decoded, Decoder, Refused};
 
 /// The most bytes of a chunk of input.
 pub(super) const MAX_CHUNK_BYTES: u64 = 4 << 20;
-/// The first chunks are of so many bytes, so that no core waits for long; each one after them is twice as large.
+/// The first chunks, one a core, are of so many bytes, so that no core waits for long; the next as many are twice as large, and so on.
 const FIRST_CHUNK_BYTES: u64 = 256 << 10;
 
 /// Where the chunks of a batch come from. It knows the batch's limits and ends at the first of them.

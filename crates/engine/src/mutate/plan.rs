@@ -95,8 +95,9 @@ impl Mutating<'_> {
             return Ok(None);
         }
         let partitioned = spec.partition_by.contains(&self.dataset.org);
-        let since = (if redeclared { LedgerPosition::BEGINNING } else { from }, (told, tells_to));
-        let (new, wanted) = wanted_since(&ledger, since, WantedNodes::new(self.dataset, partitioned)).await?;
+        let changed_from = if redeclared { LedgerPosition::BEGINNING } else { from };
+        let nothing = WantedNodes::new(self.dataset, partitioned);
+        let (new, wanted) = wanted_since(&ledger, changed_from, told, tells_to, nothing).await?;
         let mut wanted_of_foreign = WantedNodes::new(self.dataset, partitioned);
         if resolves_foreign {
             let all = LedgerPosition::BEGINNING;
@@ -424,10 +425,12 @@ impl Feed {
     }
 }
 
-/// The requests that positions between two took in, and where rows may be that they, or fates that changed since another, are about.
+/// The requests after `told`, up to `tells_to`, and what is looked for: what they are about, and what fates are that changed after `changed_from`.
 async fn wanted_since(
     ledger: &DatasetLedger,
-    (changed_from, (told, tells_to)): (LedgerPosition, (LedgerPosition, LedgerPosition)),
+    changed_from: LedgerPosition,
+    told: LedgerPosition,
+    tells_to: LedgerPosition,
     nothing: WantedNodes,
 ) -> Result<(Vec<NewRequest>, WantedNodes)> {
     let (reader, mut wanted) = (ledger.clone(), nothing.clone());

@@ -177,3 +177,24 @@ fn needed(metadata: &ParquetMetaData, group: usize, leaf: usize, selection: &Row
     }
     ranges
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int64Array};
+    use arrow::datatypes::Int64Type;
+
+    use super::*;
+
+    #[test]
+    fn rows_are_taken_across_arrays_nulls_too_and_not_beyond_them() {
+        let numbers = |values: Vec<Option<i64>>| Arc::new(Int64Array::from(values)) as ArrayRef;
+        let arrays = [numbers(vec![Some(10), None, Some(12)]), numbers(vec![]), numbers(vec![Some(13), Some(14)])];
+        let at = |rows: &[u64]| -> Option<Vec<Option<i64>>> {
+            taken(&arrays, rows.iter().copied()).map(|array| array.as_primitive::<Int64Type>().iter().collect())
+        };
+        assert_eq!(at(&[0, 1, 2, 3, 4]), Some(vec![Some(10), None, Some(12), Some(13), Some(14)]));
+        assert_eq!(at(&[2, 4]), Some(vec![Some(12), Some(14)]));
+        assert_eq!(at(&[3]), Some(vec![Some(13)]));
+        assert_eq!(at(&[4, 5]), None);
+    }
+}
