@@ -5,6 +5,7 @@
 //! for people, and for the documents that quote them.
 
 mod changes;
+mod copies;
 mod generate;
 mod kafka;
 mod ledger;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::copies::{fresh_copy, write_anew};
 use super::generate::{self, Random, Shape, WIDE_COLUMNS, Zipf};
 use super::measure::{self, Measured};
 use super::options::{Bench, Options, SMALL_MEMORY};
@@ -129,9 +130,7 @@ fn compare(options: &Options) -> io::Result<()> {
         for run in 0..options.runs {
             for line in &mut lines {
                 eprintln!("xtask: {count} conversions, run {} of {}: {}", run + 1, options.runs, line.contender.name());
-                let copy = work.join("run");
-                remove(&copy)?;
-                copy_dir(&base, &copy)?;
+                let copy = fresh_copy(&base, &work)?;
                 let (measured, changed) = match &line.contender {
                     Contender::Alluvium { .. } | Contender::AlluviumFeed => {
                         write_anew(&copy.join("alluvium.yaml"), &line.contender.project(&input.dir, options.wide))?;
@@ -206,20 +205,6 @@ pub(super) fn project_with_requests(input: &Path, durability: &str, wide: bool) 
 
 fn table_dir(project: &Path) -> PathBuf {
     project.join("lake/default/activity")
-}
-
-/// Writes a file of a copy, which may be one of the original until then.
-pub(super) fn write_anew(file: &Path, text: &str) -> io::Result<()> {
-    if file.exists() {
-        fs::remove_file(file)?;
-    }
-    fs::write(file, text)
-}
-
-/// A copy of a project whose files are the same ones under further names: no writer of Delta tables changes a file in its place.
-pub(super) fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
-    let status = Command::new("cp").arg("-al").arg(from).arg(to).status()?;
-    if status.success() { Ok(()) } else { Err(io::Error::other(format!("cp -al {} failed", from.display()))) }
 }
 
 /// `count` conversions of as many leads as JSON lines; `share` of a thousand are of leads that the input may name.

@@ -11,9 +11,10 @@ use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::copies::{copy_dir, fresh_copy, write_anew};
 use super::generate::{self, Input, Shape};
 use super::measure::{self, Measured};
-use super::mutate::{conversions, copy_dir, project_with_requests, write_anew};
+use super::mutate::{conversions, project_with_requests};
 use super::options::{Bench, Options, SMALL_MEMORY};
 use super::report::median;
 use super::{FILES, alluvium, binary, directory, remove};
@@ -81,9 +82,7 @@ fn compare(options: &Options) -> io::Result<()> {
     for at in 0..options.runs {
         for case in &mut cases {
             eprintln!("xtask: run {} of {}: {}", at + 1, options.runs, case.name);
-            let copy = work.join("run");
-            remove(&copy)?;
-            copy_dir(&case.lake, &copy)?;
+            let copy = fresh_copy(&case.lake, &work)?;
             fs::create_dir_all(copy.join("requests"))?;
             fs::write(copy.join("requests/requests.json"), &case.requests)?;
             case.runs.push(run(&binary, &copy, "mutate")?);

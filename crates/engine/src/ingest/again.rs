@@ -47,7 +47,7 @@ impl ChainWork<'_> {
         }
         let (data, counts) = stager.finish().await?;
         // What the first attempt erased is not among its rows, so what it told of requests is told by this one, too.
-        let told_before = self.engine.told_in(&recorded.outcomes).await?;
+        let told_before = self.engine.matched_in(&recorded.outcomes).await?;
         let staged = Staged {
             data,
             counts,

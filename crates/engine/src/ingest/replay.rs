@@ -23,6 +23,7 @@ use super::run::{RunSummary, replay_lease_name};
 use super::stage::Staged;
 use super::work::ChainWork;
 use crate::engine::Engine;
+use crate::requests::Matched;
 use crate::source::{Chunk, Decoded, Decoder, Input, Messages, Refused, Splitter, around_of};
 
 /// How long to wait before looking again whether another process still replays.
@@ -271,7 +272,7 @@ impl Replay<'_> {
         let (mut dead_letters, _) = letters.finish().await?;
         dead_letters.removes = files.clone();
         let staged = Staged { data, dead_letters, counts, ..Staged::nothing(now_micros) };
-        let staged = work.with_states(key, staged, resolving, &std::collections::HashSet::new()).await?;
+        let staged = work.with_states(key, staged, resolving, &Matched::new()).await?;
         let (record, _nobody_else_stages_for_replays) = work.record_of(key, Range::DeadLetters { version, files }, 0, staged);
         Ok(record)
     }

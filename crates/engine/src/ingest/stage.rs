@@ -14,7 +14,7 @@ use super::read::{Feed, Read, Reading, Taking};
 use super::resolving::{EventTaking, Resolving};
 use super::work::ChainWork;
 use crate::ledger::DatasetLedger;
-use crate::requests::{RequestIds, RequestTaking, StateWriter};
+use crate::requests::{Matched, RequestIds, RequestTaking, StateWriter};
 
 /// How many finished files may wait to be put.
 const FILES_IN_FLIGHT: usize = 16;
@@ -80,7 +80,7 @@ impl ChainWork<'_> {
         self.let_a_move_pass().await?;
         let taking = EventTaking::new(self.engine, self.dataset, self.ledger().await?);
         let Some(staged) = self.stage_as(key, &taking, feed).await? else { return Ok(None) };
-        self.with_states(key, staged, taking.into_resolving(), &HashSet::new()).await.map(Some)
+        self.with_states(key, staged, taking.into_resolving(), &Matched::new()).await.map(Some)
     }
 
     /// The ledger at the position of the data table, as this process saw it last: that it has moved meanwhile shows when the batch
@@ -114,13 +114,13 @@ impl ChainWork<'_> {
         key: BatchKey,
         mut staged: Staged,
         resolving: Resolving<'_>,
-        told_before: &HashSet<String>,
+        told_before: &Matched,
     ) -> Result<Staged> {
         staged.ledger = resolving.position();
         staged.shape = Some(resolving.shape()).filter(|_| !staged.ledger.is_beginning());
         staged.skipped += resolving.erased();
         let (ledger, mut matched) = resolving.into_matched().await?;
-        matched.retain(|id, _| !told_before.contains(id));
+        matched.retain(|id, _| !told_before.contains_key(id));
         if matched.is_empty() {
             return Ok(staged);
         }

@@ -9,13 +9,14 @@ use alluvium_core::{
     TableName, TableSpec, parse_data_file,
 };
 use alluvium_lake::{
-    ChangedFile, DeletedRows, IndexReader, Rewrites, RewrittenFile, SpliceSettings, StageSettings, Stager, Store, Sweep,
-    blocking, live_files_digest,
+    ChangedFile, IndexReader, Rewrites, RewrittenFile, SpliceSettings, StageSettings, Stager, Store, Sweep, blocking,
+    live_files_digest,
 };
 use arrow::array::RecordBatch;
 use futures::{StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::earlier::{Earlier, identity};
 use super::file::{Candidate, Looked, Looking, Rewrite, deciding};
 use super::run::{Mutating, WouldChange};
 use super::wanted::WantedNodes;
@@ -50,6 +51,8 @@ pub(super) struct Move {
     pub(super) tries: bool,
     /// Another attempt at the batch was recorded, so there is something to do.
     pub(super) fixed: bool,
+    /// What of that attempt still holds.
+    pub(super) earlier: Option<Earlier>,
 }
 
 /// What a move will look through, and for what.
@@ -64,12 +67,13 @@ struct Prepared {
     tells_to: LedgerPosition,
     planned_on: PlannedOn,
     foreign: Vec<String>,
+    earlier: Option<Earlier>,
 }
 
 impl Mutating<'_> {
     /// Finds out which files a move will look through; `None` if there is nothing to do.
     async fn prepare(&self, a_move: Move) -> Result<Option<Prepared>> {
-        let Move { from, to, ledger, version, standing, shape, feed, taken, most_told, tries, fixed } = a_move;
+        let Move { from, to, ledger, version, standing, shape, feed, taken, most_told, tries, fixed, earlier } = a_move;
         let spec = TableSpec::data(self.dataset);
         let log = self.engine.log_of(&spec);
         let newest = newest_mutation(&self.chain).await?;
@@ -77,6 +81,8 @@ impl Mutating<'_> {
         // Of a table that was made at a late position many requests may have no state yet.
         let tells_to = self.engine.batches_at_once(&self.incarnation, BatchNumber(told.0), BatchNumber(to.0), most_told).await?;
         let tells_to = LedgerPosition(tells_to.0).max(told);
+        // With another budget it may have told of fewer requests, and looked for no others.
+        let earlier = earlier.filter(|earlier| earlier.told == tells_to);
         // An attempt comes with every move, and once a run without; of a move that takes several batches, with the last.
         let tries = (tries || from != to) && tells_to == to && to == taken;
         // Rows that were resolved for another declaration are all looked at again.
@@ -104,7 +110,7 @@ impl Mutating<'_> {
             ledger.changed_since(all, &mut |org, node, up_to| wanted_of_foreign.add(org, node, up_to)).await?;
             ledger.requests_since(all, to, &mut |request| wanted_of_foreign.add_request(&request)).await?;
         }
-        let live = standing.iter().map(|(f, _)| (f.name.clone(), f.deleted.as_ref().map(DeletedRows::mark)));
+        let live = standing.iter().map(|(f, _)| identity(f));
         let planned_on = PlannedOn { version, live_files: live_files_digest(live) };
         let schema = log.stored_schema().await?;
         let looking = Arc::new(Looking {
@@ -123,6 +129,7 @@ impl Mutating<'_> {
         });
         let candidates: Vec<Candidate> = standing
             .into_iter()
+            .filter(|(file, _)| earlier.as_ref().is_none_or(|earlier| !earlier.knew(file)))
             .map(|(file, stats)| {
                 let foreign = new_foreign.contains(file.name.as_str());
                 Candidate { file, stats, foreign, told: Vec::new() }
@@ -130,7 +137,7 @@ impl Mutating<'_> {
             .filter(|candidate| looking.may_hold(candidate))
             .collect();
         let candidates = looking.indexed(candidates).await?;
-        Ok(Some(Prepared { looking, candidates, new, tried, tries, tells_to, planned_on, foreign }))
+        Ok(Some(Prepared { looking, candidates, new, tried, tries, tells_to, planned_on, foreign, earlier }))
     }
 
     /// What a move would do, without doing it.
@@ -154,7 +161,7 @@ impl Mutating<'_> {
     pub(super) async fn plan(&self, key: BatchKey, a_move: Move) -> Result<Option<(BatchRecord, Vec<Sweep>)>> {
         let (from, to) = (a_move.from, a_move.to);
         let Some(prepared) = Box::pin(self.prepare(a_move)).await? else { return Ok(None) };
-        let Prepared { looking, candidates, new, tried, tries, tells_to, planned_on, foreign } = prepared;
+        let Prepared { looking, candidates, new, tried, tries, tells_to, planned_on, foreign, earlier } = prepared;
         let Looking { log, spec, schema, .. } = looking.as_ref();
         let now_micros = self.engine.clock.now_micros();
         let settings = StageSettings {
@@ -165,12 +172,14 @@ impl Mutating<'_> {
             files_in_flight: FILES_IN_FLIGHT,
             index: Some(self.engine.index_of(self.dataset)),
         };
-        let mut work = RewriteWork { files_opened: candidates.len() as u64, ..RewriteWork::default() };
+        let mut work = earlier.as_ref().map_or_else(RewriteWork::default, |earlier| earlier.work);
+        work.files_opened += candidates.len() as u64;
         let stager = Stager::of_schema(log, spec, schema, settings.clone());
         let feed = Feed::new(Stager::of_feed(log, spec, schema, settings.clone()), self.engine.memory_bytes / 16);
         let sweeps = vec![stager.sweep(), feed.stager.sweep()];
         let staged = async {
-            let (files, counting, counts) = Box::pin(self.rewrite(&looking, candidates, stager, feed, &mut work)).await?;
+            let begun = self.begun(&looking, stager, feed, earlier);
+            let (files, counting, counts) = Box::pin(self.rewrite(&looking, candidates, begun, &mut work)).await?;
             // The last files are on their way while the states are told.
             let Engine { store, resolver, .. } = self.engine;
             let files = tokio::spawn(files.finish(store.clone(), resolver.clone(), spec.name.clone(), settings.clone()));
@@ -247,19 +256,29 @@ impl Mutating<'_> {
         Ok((retries, outcomes))
     }
 
+    /// What a table becomes before the first candidate is looked at: what an earlier attempt made of it.
+    fn begun(&self, looking: &Looking, stager: Stager, feed: Feed, earlier: Option<Earlier>) -> Begun {
+        let mut counting = Counting::new(self.engine, &looking.ledger, &looking.dataset);
+        let mut files = RewrittenTable { stager, feed, data: TableFiles::default(), rewrites: Rewrites::default() };
+        let mut counts = BTreeMap::new();
+        if let Some(Earlier { data, rewrites, matched, counts: of_earlier, .. }) = earlier {
+            (files.data, files.rewrites) = (data, rewrites);
+            counting.count_in(matched);
+            counts = of_earlier.into_iter().map(|c| ((c.org, c.event_date), (c.updated, c.deleted))).collect();
+        }
+        Begun { files, counting, counts }
+    }
+
     /// Looks at the candidates and stages what stands in their places.
     async fn rewrite(
         &self,
         looking: &Arc<Looking>,
         candidates: Vec<Candidate>,
-        mut stager: Stager,
-        mut feed: Feed,
+        begun: Begun,
         work: &mut RewriteWork,
     ) -> Result<(RewrittenTable, Counting, Vec<DatePartitionCount>)> {
-        let (mut removes, mut marks) = (Vec::new(), BTreeMap::new());
-        let mut rewrites = Rewrites::default();
-        let mut counts: BTreeMap<(String, i32), (u64, u64)> = BTreeMap::new();
-        let mut counting = Counting::new(self.engine, &looking.ledger, &looking.dataset);
+        let Begun { files, mut counting, mut counts } = begun;
+        let RewrittenTable { mut stager, mut feed, mut data, mut rewrites } = files;
         let room = Room::new(self.engine.bytes_of_files_at_once());
         let looks = candidates.into_iter().map(|candidate| {
             let (looking, room) = (looking.clone(), room.clone());
@@ -310,15 +329,15 @@ impl Mutating<'_> {
                 *sum = (sum.0 + updated, sum.1 + deleted);
             }
             if let Some(deleted) = &file.deleted {
-                marks.insert(file.name.clone(), deleted.as_logged());
+                data.marks.insert(file.name.clone(), deleted.as_logged());
             }
-            removes.push(log_spelling(&file, &self.dataset.name)?);
+            data.removes.push(log_spelling(&file, &self.dataset.name)?);
         }
         let counts = counts
             .into_iter()
             .map(|((org, event_date), (updated, deleted))| DatePartitionCount { org, event_date, inserted: 0, updated, deleted })
             .collect();
-        Ok((RewrittenTable { stager, feed, removes, marks, rewrites }, counting, counts))
+        Ok((RewrittenTable { stager, feed, data, rewrites }, counting, counts))
     }
 }
 
@@ -355,12 +374,20 @@ struct Telling {
     tries: bool,
 }
 
+/// What a batch begins with.
+struct Begun {
+    files: RewrittenTable,
+    counting: Counting,
+    /// Rows changed and gone, by organisation and event date.
+    counts: BTreeMap<(String, i32), (u64, u64)>,
+}
+
 /// What becomes of a table's files; the last of them may be on their way to the store.
 struct RewrittenTable {
     stager: Stager,
     feed: Feed,
-    removes: Vec<String>,
-    marks: BTreeMap<String, serde_json::Value>,
+    /// What is known of them beside what the stagers have.
+    data: TableFiles,
     rewrites: Rewrites,
 }
 
@@ -373,13 +400,14 @@ impl RewrittenTable {
         table: TableName,
         settings: StageSettings,
     ) -> Result<(TableFiles, Option<String>)> {
-        let Self { stager, feed, mut removes, marks, mut rewrites } = self;
-        removes.sort_unstable();
+        let Self { stager, feed, mut data, mut rewrites } = self;
+        data.removes.sort_unstable();
         rewrites.files.sort_unstable_by(|a, b| a.old.cmp(&b.old));
-        let (mut data, _) = stager.finish().await?;
+        data.adds.extend(stager.finish().await?.0.adds);
+        data.adds.sort_by(|a, b| a.path.cmp(&b.path));
+        data.changes.extend(feed.finish().await?);
         let in_place: HashSet<&String> = rewrites.files.iter().flat_map(|file| &file.new).collect();
         rewrites.moved = data.adds.iter().map(|add| &add.path).filter(|path| !in_place.contains(path)).cloned().collect();
-        (data.removes, data.marks, data.changes) = (removes, marks, feed.finish().await?);
         if rewrites.files.is_empty() {
             return Ok((data, None));
         }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use alluvium_core::{
     Attempt, BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Range, RecordBody,
-    Requests, Result, Shard, TableSpec, app_id,
+    Recorded, Requests, Result, Shard, TableSpec, app_id,
 };
 use alluvium_lake::{ChainListing, ChainStore, Lease, LeaseWatch, PutNew};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 
+use super::earlier::Table;
 use super::plan::Move;
 use crate::engine::Engine;
 use crate::ingest::{Finished, Finishing, IngestOptions, Mode, RunSummary, floor_lease_name};
@@ -144,6 +145,7 @@ impl Engine {
             most_told: u64::MAX,
             tries: false,
             fixed: false,
+            earlier: None,
         };
         Mutating { engine: self, dataset, incarnation, chain }.would(a_move).await
     }
@@ -270,11 +272,11 @@ impl Mutating<'_> {
     async fn round(&self, summary: &mut RunSummary, tries: &mut bool) -> Result<Round> {
         let listing = self.chain.listing().await?;
         let Some(newest) = listing.newest() else {
-            return self.next_batch(BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST }, None, summary, tries).await;
+            return self.attempt(BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST }, None, summary, tries).await;
         };
         if listing.done.contains(&newest.batch) {
             self.drop_old_records(&listing, newest.batch).await?;
-            return self.next_batch(BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }, None, summary, tries).await;
+            return self.attempt(BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }, None, summary, tries).await;
         }
         let gone =
             || Error::new(Kind::Unavailable, format!("the record of batch {newest} was listed and is gone")).hint("run again");
@@ -291,29 +293,32 @@ impl Mutating<'_> {
         let attempt = newest.attempt.next().ok_or_else(|| {
             Error::new(Kind::Internal, format!("batch {newest} of {} was attempted too often: {why}", self.dataset.name))
         })?;
-        // The first record fixed the range; a void one may stand before it.
-        let range = match &record.body {
-            RecordBody::Intent(recorded) => Some(recorded.range.clone()),
-            RecordBody::Void => self.earlier_range(&listing, newest).await?,
+        // The first record fixed the range; void ones may stand among them.
+        let recorded = match record.body {
+            RecordBody::Intent(recorded) => Some(*recorded),
+            RecordBody::Void => self.newest_intent(&listing, newest).await?,
         };
-        self.attempt(BatchKey { batch: newest.batch, attempt }, range, summary, tries).await
+        self.attempt(BatchKey { batch: newest.batch, attempt }, recorded, summary, tries).await
     }
 
-    async fn earlier_range(&self, listing: &ChainListing, key: BatchKey) -> Result<Option<Range>> {
-        for attempt in listing.records.get(&key.batch).into_iter().flatten() {
-            if let Some(recorded) = self.chain.recorded_range(BatchKey { attempt: *attempt, ..key }).await? {
-                return Ok(Some(recorded.range));
+    async fn newest_intent(&self, listing: &ChainListing, key: BatchKey) -> Result<Option<Recorded>> {
+        for attempt in listing.records.get(&key.batch).into_iter().flatten().rev() {
+            let record = self.chain.record(BatchKey { attempt: *attempt, ..key }).await?;
+            if let Some(RecordBody::Intent(recorded)) = record.map(|record| record.body) {
+                return Ok(Some(*recorded));
             }
         }
         Ok(None)
     }
 
-    async fn next_batch(&self, key: BatchKey, range: Option<Range>, summary: &mut RunSummary, tries: &mut bool) -> Result<Round> {
-        self.attempt(key, range, summary, tries).await
-    }
-
-    /// Plans a batch, records it, and publishes it. `range` is that of an earlier attempt, if there was one.
-    async fn attempt(&self, key: BatchKey, range: Option<Range>, summary: &mut RunSummary, tries: &mut bool) -> Result<Round> {
+    /// Plans a batch, records it, and publishes it. `before` is what an earlier attempt recorded, if there was one.
+    async fn attempt(
+        &self,
+        key: BatchKey,
+        before: Option<Recorded>,
+        summary: &mut RunSummary,
+        tries: &mut bool,
+    ) -> Result<Round> {
         let spec = TableSpec::data(self.dataset);
         let log = self.engine.log_of(&spec);
         let app = app_id(self.chain.chain());
@@ -340,8 +345,8 @@ impl Mutating<'_> {
             )
             .hint("_alluvium or the table requests was restored to an older state: bring back the newest"));
         }
-        let to = match range {
-            Some(Range::Ledger { to, .. }) => to,
+        let to = match before.as_ref().map(|recorded| &recorded.range) {
+            Some(Range::Ledger { to, .. }) => *to,
             _ => self.next_position(from, taken).await?,
         };
         // The log is read while requests are folded.
@@ -357,18 +362,27 @@ impl Mutating<'_> {
         let Some(evolved) = log.evolve(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await? else {
             return Ok(Round::Again);
         };
+        let (standing, feed) = (standing?, evolved.has_change_data_feed());
+        let earlier = match &before {
+            Some(recorded) => {
+                let table = Table { standing: &standing, position: from, shape: ledger.shape(), feed };
+                self.earlier(recorded, &table).await
+            }
+            None => None,
+        };
         let a_move = Move {
             from,
             to,
             ledger,
             version,
-            standing: standing?,
+            standing,
             shape: state.shape(),
-            feed: evolved.has_change_data_feed(),
+            feed,
             taken: LedgerPosition(taken.0),
             most_told: self.engine.requests_at_once(),
             tries: *tries,
-            fixed: range.is_some(),
+            fixed: before.is_some(),
+            earlier,
         };
         let planned = Box::pin(self.plan(key, a_move)).await?;
         let Some((record, sweeps)) = planned else { return Ok(Round::Idle) };

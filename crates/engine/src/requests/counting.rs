@@ -41,6 +41,13 @@ impl Counting {
         Self { ledger, dataset, hits: Vec::new(), part: FIRST_PART.min(most), most, counted: Matched::new(), running: None }
     }
 
+    /// Adds what was counted elsewhere.
+    pub(crate) fn count_in(&mut self, counted: impl IntoIterator<Item = (String, (String, u64))>) {
+        for (request, (org, rows)) in counted {
+            self.counted.entry(request).or_insert((org, 0)).1 += rows;
+        }
+    }
+
     /// Adds rows; once there are many, they begin to be counted.
     pub(crate) async fn add(&mut self, mut hits: Vec<HitRow>) -> Result<()> {
         while self.hits.len() + hits.len() >= self.most {
@@ -62,9 +69,7 @@ impl Counting {
     async fn count(&mut self) -> Result<()> {
         if let Some(running) = self.running.take() {
             let counted = running.await.map_err(|e| Error::new(Kind::Internal, "counting what requests matched").source(e))??;
-            for (request, (org, rows)) in counted {
-                self.counted.entry(request).or_insert((org, 0)).1 += rows;
-            }
+            self.count_in(counted);
         }
         let hits = std::mem::take(&mut self.hits);
         if !hits.is_empty() {

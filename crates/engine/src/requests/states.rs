@@ -15,6 +15,7 @@ use alluvium_core::{
 };
 use alluvium_lake::{ChainStore, StageSettings, Stager, arrow_schema, blocking, in_place};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::datatypes::Int64Type;
 use rayon::prelude::*;
 
 use super::counting::Matched;
@@ -150,16 +151,21 @@ impl Engine {
         Ok(newest_mutation(&chain).await?.map_or(LedgerPosition::BEGINNING, |mutation| mutation.told))
     }
 
-    /// The requests that a batch's files of outcomes tell of.
-    pub(crate) async fn told_in(&self, outcomes: &TableFiles) -> Result<HashSet<String>> {
+    /// What a batch's files of outcomes tell.
+    pub(crate) async fn matched_in(&self, outcomes: &TableFiles) -> Result<Matched> {
         let log = self.log(&TableName::OUTCOMES);
-        let mut told = HashSet::new();
+        let mut matched = Matched::new();
         for file in &outcomes.adds {
             for rows in log.read_file(&file.path).await? {
-                take_ids(&rows, None, &mut told)?;
+                let counts = rows.column_by_name("rows").and_then(|c| c.as_primitive_opt::<Int64Type>());
+                let (ids, orgs, counts) = (text(&rows, "request_id")?, text(&rows, "org_id")?, counts.ok_or_else(unreadable)?);
+                for row in 0..rows.num_rows() {
+                    let of_id = matched.entry(ids.value(row).to_owned()).or_insert_with(|| (orgs.value(row).to_owned(), 0));
+                    of_id.1 += counts.value(row).unsigned_abs();
+                }
             }
         }
-        Ok(told)
+        Ok(matched)
     }
 
     /// The requests of which rows of the dataset were matched on their way in.
@@ -174,23 +180,22 @@ impl Engine {
                 continue;
             }
             for rows in log.read_columns(&file.path, &["request_id", "dataset"]).await? {
-                take_ids(&rows?, Some(dataset), &mut matched)?;
+                let rows = rows?;
+                let (ids, datasets) = (text(&rows, "request_id")?, text(&rows, "dataset")?);
+                let of_dataset = |row: &usize| ids.is_valid(*row) && datasets.is_valid(*row) && datasets.value(*row) == dataset.0;
+                matched.extend((0..rows.num_rows()).filter(of_dataset).map(|row| ids.value(row).to_owned()));
             }
         }
         Ok(matched)
     }
 }
 
-fn take_ids(rows: &RecordBatch, of: Option<&DatasetName>, ids: &mut HashSet<String>) -> Result<()> {
-    let corrupt = || Error::new(Kind::Corrupt, "what is remembered of requests cannot be read");
-    let text = |name: &str| rows.column_by_name(name).and_then(|c| c.as_string_opt::<i32>()).ok_or_else(corrupt);
-    let (named, datasets) = (text("request_id")?, text("dataset")?);
-    for row in 0..rows.num_rows() {
-        if named.is_valid(row) && of.is_none_or(|of| datasets.is_valid(row) && datasets.value(row) == of.0) {
-            ids.insert(named.value(row).to_owned());
-        }
-    }
-    Ok(())
+fn unreadable() -> Error {
+    Error::new(Kind::Corrupt, "what is remembered of requests cannot be read")
+}
+
+fn text<'r>(rows: &'r RecordBatch, column: &str) -> Result<&'r StringArray> {
+    rows.column_by_name(column).and_then(|c| c.as_string_opt::<i32>()).ok_or_else(unreadable)
 }
 
 /// What the newest finished batch of a chain of mutations did.

@@ -140,7 +140,7 @@ impl<'a> EditPlanner<'a> {
     fn canonical(&mut self, column: &str, value: String) -> Result<String> {
         let field = field(self.dataset, column)?;
         // Texts without escapes, as most ids are, stay as they are.
-        if field.data_type == DataType::String && is_plain_string(&value) {
+        if field.data_type == DataType::String && plain_string(&value).is_some() {
             return Ok(value);
         }
         let key = (column.to_owned(), value);
@@ -161,10 +161,25 @@ impl Cells {
         self.texts.push(text);
     }
 
+    /// What the texts say where all are nulls or strings in their only spelling.
+    fn plain_texts(&self) -> Option<Vec<Option<&str>>> {
+        let texts = self.texts.iter().map(|text| match text.as_deref() {
+            None | Some("null") => Some(None),
+            Some(json) => plain_string(json).map(Some),
+        });
+        texts.collect()
+    }
+
     /// The values, one a row, in the column's type.
     pub(crate) fn values(&self, dataset: &Dataset, column: &str) -> Result<ArrayRef> {
         if column == ORIGINAL {
             return Ok(Arc::new(StringArray::from_iter(self.texts.iter().map(Option::as_deref))));
+        }
+        let field = field(dataset, column)?;
+        if field.data_type == DataType::String
+            && let Some(texts) = self.plain_texts()
+        {
+            return Ok(Arc::new(StringArray::from(texts)));
         }
         let mut places: HashMap<&str, u32> = HashMap::new();
         let mut distinct: Vec<&str> = Vec::new();
@@ -177,7 +192,7 @@ impl Cells {
             });
             indices.push(place);
         }
-        let values = values_of(field(dataset, column)?, &distinct)?;
+        let values = values_of(field, &distinct)?;
         take(&values, &UInt32Array::from(indices), None).map_err(internal)
     }
 }
@@ -208,10 +223,10 @@ pub(crate) fn edited(batch: &RecordBatch, edits: &RowEdits, dataset: &Dataset) -
     filter_record_batch(&batch, &BooleanArray::from(kept)).map_err(internal)
 }
 
-/// Whether a text of JSON is a string in its only spelling.
-fn is_plain_string(json: &str) -> bool {
-    let inside = json.strip_prefix('"').and_then(|json| json.strip_suffix('"'));
-    inside.is_some_and(|text| text.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'"' && b != b'\\'))
+/// What a text of JSON says that is a string in its only spelling.
+fn plain_string(json: &str) -> Option<&str> {
+    let inside = json.strip_prefix('"').and_then(|json| json.strip_suffix('"'))?;
+    inside.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'"' && b != b'\\').then_some(inside)
 }
 
 /// An id as JSON.

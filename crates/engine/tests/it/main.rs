@@ -15,6 +15,7 @@ mod oracle_cases;
 mod oracle_changes;
 mod oracle_check;
 mod oracle_history;
+mod overtaken;
 mod pitfalls;
 mod races;
 mod replay;

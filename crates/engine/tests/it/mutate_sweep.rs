@@ -15,7 +15,7 @@ use alluvium_testkit::{Fault, FaultStore, Lab, Row, TableReader};
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 
-const YAML: &str = "
+pub const YAML: &str = "
 project: sweep
 storage: ./lake
 durability: process
@@ -78,13 +78,13 @@ const WANTED: [Cells; 8] = [
     ("11", "f", Some("u7"), Some("n"), None),
 ];
 
-fn put(directory: &Path, kind: &str, name: &str, text: &str) {
+pub fn put(directory: &Path, kind: &str, name: &str, text: &str) {
     let inbox = directory.join("inbox").join(kind);
     fs::create_dir_all(&inbox).unwrap();
     fs::write(inbox.join(name), text).unwrap();
 }
 
-fn put_rows(directory: &Path, name: &str, rows: &[(&str, u32, &str, &str)]) {
+pub fn put_rows(directory: &Path, name: &str, rows: &[(&str, u32, &str, &str)]) {
     let line = |(id, hour, lead, user): &(&str, u32, &str, &str)| {
         format!(r#"{{"id":"{id}","org":"o","at":"2026-01-01T{hour:02}:00:00Z","lead":"{lead}","user":"{user}","note":"n"}}"#)
             + "\n"
@@ -108,7 +108,7 @@ async fn begun() -> (tempfile::TempDir, Lab, InMemory) {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Run {
+pub enum Run {
     Ingest,
     Mutate,
     /// Mutate, then ingest.
@@ -130,7 +130,7 @@ async fn go(lab: &Lab, store: &Arc<dyn ObjectStore>, run: Run) -> Result<u64, St
     }
 }
 
-async fn settle(lab: &Lab, store: &Arc<dyn ObjectStore>, run: Run) {
+pub async fn settle(lab: &Lab, store: &Arc<dyn ObjectStore>, run: Run) {
     go(lab, store, run).await.unwrap_or_else(|e| panic!("{e}"));
 }
 
