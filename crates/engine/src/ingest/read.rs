@@ -166,7 +166,7 @@ impl Reading<'_> {
     fn wave(&mut self, feed: &mut dyn Feed, chunks: &mut u64, kept_bytes: u64) -> Result<Wave> {
         let threads = rayon::current_num_threads().max(1);
         let most_bytes = (self.memory_bytes / 64).clamp(64 << 10, MAX_CHUNK_BYTES);
-        let wave_bytes = self.memory_bytes * 3 / 8;
+        let wave_bytes = (self.memory_bytes * 3 / 8).saturating_sub(self.rows.index_bytes()).max(self.memory_bytes / 8);
         let (sender, receiver) = sync_channel::<Work>(threads);
         let receiver = Mutex::new(receiver);
         let (ready, decoded_bytes) = (Mutex::new(Vec::new()), AtomicU64::new(kept_bytes));

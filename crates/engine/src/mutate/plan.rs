@@ -234,7 +234,7 @@ impl Mutating<'_> {
             matched.retain(|id, _| seen.contains(id) || open.contains_key(id));
         }
         drop(seen);
-        let matched_before = self.engine.matched_at_ingest(&self.dataset.name).await?;
+        let matched_before = self.engine.matched_at_ingest(&self.dataset.name, &unseen).await?;
         let mut states = StateWriter::new(self.engine, &self.dataset.name, settings);
         for NewRequest { id, org } in unseen.into_iter().filter(|request| !matched_before.contains(&request.id)) {
             states = states.unseen(id, org, 1).await?;

@@ -168,13 +168,14 @@ impl Engine {
         Ok(matched)
     }
 
-    /// The requests of which rows of the dataset were matched on their way in.
-    pub(crate) async fn matched_at_ingest(&self, dataset: &DatasetName) -> Result<HashSet<String>> {
+    /// Those of the requests of which rows of the dataset were matched on their way in.
+    pub(crate) async fn matched_at_ingest(&self, dataset: &DatasetName, requests: &[NewRequest]) -> Result<HashSet<String>> {
         let log = self.log(&TableName::OUTCOMES);
         let mut matched = HashSet::new();
-        if !log.exists().await? {
+        if requests.is_empty() || !log.exists().await? {
             return Ok(matched);
         }
+        let asked: HashSet<&str> = requests.iter().map(|request| request.id.as_str()).collect();
         for file in log.live_files(None).await? {
             if parse_data_file(&file.path).is_some_and(|name| name.chain.job != Job::Ingest || name.chain.dataset != *dataset) {
                 continue;
@@ -182,8 +183,9 @@ impl Engine {
             for rows in log.read_columns(&file.path, &["request_id", "dataset"]).await? {
                 let rows = rows?;
                 let (ids, datasets) = (text(&rows, "request_id")?, text(&rows, "dataset")?);
-                let of_dataset = |row: &usize| ids.is_valid(*row) && datasets.is_valid(*row) && datasets.value(*row) == dataset.0;
-                matched.extend((0..rows.num_rows()).filter(of_dataset).map(|row| ids.value(row).to_owned()));
+                let of_dataset = |row: &usize| datasets.is_valid(*row) && datasets.value(*row) == dataset.0;
+                let told = (0..rows.num_rows()).filter(of_dataset).filter(|row| ids.is_valid(*row)).map(|row| ids.value(row));
+                matched.extend(told.filter(|id| asked.contains(id)).map(str::to_owned));
             }
         }
         Ok(matched)

@@ -46,6 +46,9 @@ struct NamedNode {
     place: u32,
 }
 
+/// About what the fate of a node takes, and the row that hangs on it until it is counted.
+const BYTES_OF_A_FATE: usize = 384;
+
 const ORG_PLACE: u32 = 0;
 const RECORD_PLACE: u32 = 1;
 const FIRST_ID_PLACE: u32 = 2;
@@ -86,9 +89,9 @@ impl NamedNodes {
         self.0.iter().map(|named| named.key)
     }
 
-    /// About what they take of memory.
+    /// About what they take of memory once they are looked up.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.0.len() * size_of::<NamedNode>()
+        self.0.len() * (size_of::<NamedNode>() + BYTES_OF_A_FATE)
     }
 }
 

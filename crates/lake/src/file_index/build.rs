@@ -1,6 +1,7 @@
 //! Builds the index of the files that one writer stages for one record.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use alluvium_core::{Error, Kind, Result};
@@ -20,13 +21,14 @@ use super::hits::{packed, unpacked};
 pub struct IndexBuilder {
     fields: Vec<String>,
     files: Mutex<Vec<FileSections>>,
+    bytes: AtomicU64,
 }
 
 impl IndexBuilder {
     /// An index over these fields, each named once.
     #[must_use]
     pub fn new(fields: Vec<String>) -> Self {
-        Self { fields, files: Mutex::default() }
+        Self { fields, files: Mutex::default(), bytes: AtomicU64::new(0) }
     }
 
     /// The fields.
@@ -44,7 +46,14 @@ impl IndexBuilder {
     /// Adds a file whose name ends with the number `seq`, with all ids in it.
     pub fn add(&self, seq: u32, ids: FileIds) {
         let sections = ids.sections();
+        self.bytes.fetch_add(sections.iter().map(|section| section.len() as u64).sum(), Ordering::Relaxed);
         self.files.lock().unwrap_or_else(PoisonError::into_inner).push(FileSections { seq, sections });
+    }
+
+    /// The bytes that it holds.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// The stored form; `None` if there are no files.

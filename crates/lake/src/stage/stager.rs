@@ -317,6 +317,12 @@ impl Stager {
         self.puts.lock().unwrap_or_else(PoisonError::into_inner).push(put);
     }
 
+    /// The bytes of the index of the files so far, which is in memory until the end.
+    #[must_use]
+    pub fn index_bytes(&self) -> u64 {
+        self.index.bytes()
+    }
+
     /// What takes away all that this stager stages, should no record ever name it.
     #[must_use]
     pub fn sweep(&self) -> Sweep {
