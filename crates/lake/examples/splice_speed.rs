@@ -130,7 +130,7 @@ async fn one(
     let edits = Edits { deleted: Vec::new(), columns: vec![edit("lead_id", ids), edit("_original", originals)] };
     let spliced = opened.splice(&edits, settings, None).await?;
     for made in &spliced.files {
-        fs::write(out, bytes::Bytes::from(made.payload.clone()))?;
+        fs::write(out, bytes::Bytes::from(made.pieces.read()?))?;
     }
     Ok([count as u64, spliced.bytes_copied, spliced.bytes_encoded])
 }

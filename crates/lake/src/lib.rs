@@ -14,6 +14,7 @@ mod local;
 mod log;
 mod machine;
 mod namespace;
+mod pieces;
 #[cfg(feature = "plants")]
 mod plant;
 mod process;
@@ -47,6 +48,7 @@ pub use namespace::{
     NAMESPACE_FORMAT, Owned, delete_namespace, list_namespaces, mark_for_deletion, namespace_owns, open_namespace,
     open_or_create_namespace, unmark_for_deletion,
 };
+pub use pieces::Pieces;
 #[cfg(feature = "plants")]
 pub use plant::{Plant, plant};
 pub use process::ProcessId;

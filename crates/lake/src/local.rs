@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path as FsPath, PathBuf};
@@ -24,6 +24,8 @@ use object_store::{
 };
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
+
+use crate::pieces::Pieces;
 
 /// Put this into a put's extensions when the put need not be durable on return.
 #[derive(Debug, Clone, Copy)]
@@ -70,13 +72,19 @@ impl LocalDisk {
     pub(crate) async fn link(&self, file: Arc<File>, location: &Path) -> Result<bool> {
         let (path, sync) = (self.file_path(location)?, self.durability == Durability::Disk);
         let linked = tokio::task::spawn_blocking(move || link(&file, &path, sync)).await.map_err(generic)?;
-        match linked {
-            Ok(linked) => Ok(linked),
-            Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {
-                Err(Error::AlreadyExists { path: location.to_string(), source: source.into() })
-            }
-            Err(source) => Err(generic(source)),
-        }
+        linked.map_err(|source| said(location, source))
+    }
+
+    /// Puts `pieces` where nothing stands, durable only after [`LocalDisk::sync`].
+    pub(crate) async fn stage(&self, location: &Path, pieces: Pieces) -> Result<()> {
+        let path = self.file_path(location)?;
+        let staged = tokio::task::spawn_blocking(move || put(&path, &pieces, true, false)).await.map_err(generic)?;
+        staged.map_err(|source| said(location, source))
+    }
+
+    /// A file to read from at any place.
+    pub(crate) fn file(&self, location: &Path) -> io::Result<File> {
+        File::open(self.file_path(location).map_err(io::Error::other)?)
     }
 
     fn file_path(&self, location: &Path) -> Result<PathBuf> {
@@ -100,14 +108,9 @@ impl ObjectStore for LocalDisk {
             PutMode::Update(_) => return self.inner.put_opts(location, payload, opts).await,
         };
         let sync = self.durability == Durability::Disk && opts.extensions.get::<Unsynced>().is_none();
-        let outcome = tokio::task::spawn_blocking(move || put(&path, &payload, create, sync)).await.map_err(generic)?;
-        match outcome {
-            Ok(()) => Ok(PutResult { e_tag: None, version: None }),
-            Err(source) if create && source.kind() == io::ErrorKind::AlreadyExists => {
-                Err(Error::AlreadyExists { path: location.to_string(), source: source.into() })
-            }
-            Err(source) => Err(generic(source)),
-        }
+        let pieces = Pieces::from(payload);
+        let outcome = tokio::task::spawn_blocking(move || put(&path, &pieces, create, sync)).await.map_err(generic)?;
+        outcome.map(|()| PutResult { e_tag: None, version: None }).map_err(|source| said(location, source))
     }
 
     async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -166,7 +169,7 @@ fn read_ranges(path: &FsPath, ranges: &[Range<u64>]) -> io::Result<Vec<Bytes>> {
 }
 
 /// Writes a staging file, then gives it its name in one step: by a hard link where the name must be new, else by renaming.
-fn put(path: &FsPath, payload: &PutPayload, create: bool, sync: bool) -> io::Result<()> {
+fn put(path: &FsPath, pieces: &Pieces, create: bool, sync: bool) -> io::Result<()> {
     let staging = staging_path(path);
     let mut file = match File::create_new(&staging) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -176,9 +179,7 @@ fn put(path: &FsPath, payload: &PutPayload, create: bool, sync: bool) -> io::Res
         opened => opened?,
     };
     let named = (|| {
-        for chunk in payload {
-            file.write_all(chunk)?;
-        }
+        pieces.write_to(&mut file)?;
         if sync {
             file.sync_all()?;
         }
@@ -263,6 +264,13 @@ fn sync_parent(path: &FsPath) -> io::Result<()> {
     match path.parent() {
         Some(parent) => File::open(parent)?.sync_all(),
         None => Ok(()),
+    }
+}
+
+fn said(location: &Path, source: io::Error) -> Error {
+    match source.kind() {
+        io::ErrorKind::AlreadyExists => Error::AlreadyExists { path: location.to_string(), source: source.into() },
+        _ => generic(source),
     }
 }
 

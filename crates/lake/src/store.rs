@@ -10,6 +10,7 @@ mod proof;
 mod ranges;
 mod upload;
 
+use std::fs::File;
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +24,11 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload}
 use tokio::sync::Semaphore;
 
 use self::error::{io_error, may_pass, object_is_missing};
+use crate::blocking::in_place;
 use crate::local::{self, LocalDisk, Unsynced};
 use crate::log::KnownStates;
 use crate::machine::{Machine, ThisMachine};
+use crate::pieces::Pieces;
 
 pub(crate) use self::error::said;
 pub use self::error::store_error;
@@ -178,6 +181,11 @@ impl Store {
         self.put_if_absent(path, bytes.into(), PutOptions::from(PutMode::Create)).await
     }
 
+    /// A file of a local disk that nothing is layered over; `None` elsewhere, and if it cannot be opened.
+    pub(crate) fn file(&self, path: &Path) -> Option<File> {
+        self.bare.as_ref()?.file(path).ok()
+    }
+
     /// Whether it is a directory of this machine.
     pub(crate) fn is_local_disk(&self) -> bool {
         self.local.is_some()
@@ -198,8 +206,17 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::put_new`].
-    pub async fn stage_own(&self, path: &Path, payload: impl Into<PutPayload>) -> Result<PutNew> {
-        let payload = payload.into();
+    pub async fn stage_own(&self, path: &Path, pieces: impl Into<Pieces>) -> Result<PutNew> {
+        let pieces = pieces.into();
+        if let Some(disk) = self.bare.as_ref().filter(|_| !pieces.are_bytes()) {
+            return match disk.stage(path, pieces).await {
+                Ok(()) => Ok(PutNew::Created),
+                Err(object_store::Error::AlreadyExists { .. }) => Ok(PutNew::Exists),
+                Err(e) => Err(store_error(e, "writing", path.as_ref())),
+            };
+        }
+        let payload = if pieces.are_bytes() { pieces.read() } else { in_place(|| pieces.read()) };
+        let payload = payload.map_err(|e| io_error(e, "reading what is to be written", path.as_ref()))?;
         if self.local.is_some() {
             return self.stage(path, payload).await;
         }

@@ -179,7 +179,7 @@ impl Out<'_> {
         let bytes = Bytes::from(std::mem::take(open.writer.inner_mut()));
         let rows = metadata.file_metadata().num_rows().unsigned_abs();
         let stats = self.kept.statistics(self.settings, &metadata);
-        self.files.push(SplicedFile { payload: bytes.into(), rows, stats });
+        self.files.push(SplicedFile { pieces: bytes.into(), rows, stats });
         Ok(())
     }
 }

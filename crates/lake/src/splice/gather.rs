@@ -1,4 +1,4 @@
-//! What a new file is written to: bytes that are made, and chunks of the old file that stay where they are in memory.
+//! What a new file is written to: bytes that are made, and chunks of the old file that stay where they are, in memory or on the disk.
 //!
 //! Place in the flow: `write` announces each chunk that it copies with the place where it will stand, and has Parquet's writer write as
 //! many zeros; here the zeros are left out and the chunk put in their place. So nothing that is copied is copied in memory. Invariant:
@@ -9,20 +9,21 @@ use std::io::{self, Repeat, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use object_store::PutPayload;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
+
+use crate::pieces::{Piece, Pieces};
 
 const ZEROS: [u8; 4096] = [0; 4096];
 
 /// The chunks that are announced and did not come yet, by the places where they begin; shared with the writer's user.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Announced(Arc<Mutex<VecDeque<(u64, Bytes)>>>);
+pub(super) struct Announced(Arc<Mutex<VecDeque<(u64, Piece)>>>);
 
 impl Announced {
     /// Says that `chunk` will stand at `at`, after all that was announced before.
-    pub(super) fn push(&self, at: u64, chunk: Bytes) {
-        if !chunk.is_empty() {
+    pub(super) fn push(&self, at: u64, chunk: Piece) {
+        if chunk.len() > 0 {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push_back((at, chunk));
         }
     }
@@ -32,7 +33,7 @@ impl Announced {
 #[derive(Debug, Default)]
 pub(super) struct Gather {
     announced: Announced,
-    parts: Vec<Bytes>,
+    parts: Vec<Piece>,
     made: Vec<u8>,
     at: u64,
 }
@@ -43,7 +44,7 @@ impl Gather {
     }
 
     /// The file; `None` if a chunk that was announced did not come.
-    pub(super) fn finish(&mut self) -> Option<PutPayload> {
+    pub(super) fn finish(&mut self) -> Option<Pieces> {
         self.end_part();
         let all_came = self.announced.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         all_came.then(|| std::mem::take(&mut self.parts).into_iter().collect())
@@ -51,7 +52,7 @@ impl Gather {
 
     fn end_part(&mut self) {
         if !self.made.is_empty() {
-            self.parts.push(std::mem::take(&mut self.made).into());
+            self.parts.push(Piece::Bytes(std::mem::take(&mut self.made).into()));
         }
     }
 }
@@ -70,7 +71,7 @@ impl Write for Gather {
                 continue;
             }
             let Some((at, chunk)) = announced.front() else { break };
-            let left = (at + chunk.len() as u64).saturating_sub(self.at);
+            let left = (at + chunk.len()).saturating_sub(self.at);
             let length = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             if length == 0 || rest[..length].chunks(ZEROS.len()).any(|bytes| *bytes != ZEROS[..bytes.len()]) {
                 return Err(io::Error::other("a chunk is not where it was announced"));
@@ -119,12 +120,12 @@ mod tests {
         let places = Announced::default();
         let mut gather = Gather::new(places.clone());
         for (at, chunk) in announced {
-            places.push(*at, Bytes::from_static(chunk));
+            places.push(*at, Piece::Bytes(Bytes::from_static(chunk)));
         }
         for bytes in writes {
             gather.write_all(bytes)?;
         }
-        Ok(gather.finish().map(|payload| Bytes::from(payload).to_vec()))
+        Ok(gather.finish().map(|pieces| Bytes::from(pieces.read().unwrap()).to_vec()))
     }
 
     #[test]

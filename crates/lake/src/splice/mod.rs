@@ -37,11 +37,11 @@ mod write;
 use alluvium_core::TableSpec;
 use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
-use object_store::PutPayload;
 
 pub use self::file::SpliceFile;
 pub(crate) use self::file::reader_metadata;
 pub use self::matching::Wanted;
+use crate::pieces::Pieces;
 use crate::stage::Encoder;
 
 /// What is to become of a file's rows. Positions count the file's rows from 0, marked ones included.
@@ -100,8 +100,8 @@ pub struct Spliced {
 /// A file to be staged.
 #[derive(Debug)]
 pub struct SplicedFile {
-    /// All of it; what was copied is still where it was read.
-    pub payload: PutPayload,
+    /// All of it; what was copied is still where it was.
+    pub pieces: Pieces,
     /// Its rows.
     pub rows: u64,
     /// Delta's statistics, as the JSON text that the log will hold.

@@ -5,6 +5,11 @@
 //! claims more memory or values than the footer allows: what is wrong in the footer is not carried on into a new file, and a reader
 //! that counts on a page is done in a time that fits the file.
 
+use std::borrow::Cow;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
 use parquet::basic::{Compression, Encoding, Type};
 use parquet::file::metadata::ColumnChunkMetaData;
 
@@ -12,6 +17,10 @@ use super::thrift::{Compact, Field};
 
 /// Page sizes up to this are taken as they are, whatever the footer says of the chunk.
 const ANY_PAGE_BYTES: i64 = 1 << 20;
+/// A header is looked for in so many bytes first.
+const LIKELY_HEADER_BYTES: usize = 256;
+/// The most bytes that a number takes, as Snappy writes lengths.
+const SNAPPY_LENGTH_BYTES: usize = 10;
 
 /// What the pages of a chunk are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,28 +52,63 @@ const INDEX: i32 = 1;
 const DICTIONARY: i32 = 2;
 const DATA_V2: i32 = 3;
 
+/// The bytes of a chunk, wherever they are.
+pub(super) trait ChunkBytes {
+    fn length(&self) -> usize;
+
+    /// The bytes from `at` on, `most` of them at least as far as there are so many.
+    fn some(&self, at: usize, most: usize) -> Option<Cow<'_, [u8]>>;
+}
+
+impl ChunkBytes for &[u8] {
+    fn length(&self) -> usize {
+        self.len()
+    }
+
+    fn some(&self, at: usize, _: usize) -> Option<Cow<'_, [u8]>> {
+        self.get(at..).map(Cow::Borrowed)
+    }
+}
+
+/// A chunk in a file of this machine.
+pub(super) struct InFile<'f> {
+    pub(super) file: &'f File,
+    pub(super) range: Range<u64>,
+}
+
+impl ChunkBytes for InFile<'_> {
+    fn length(&self) -> usize {
+        usize::try_from(self.range.end - self.range.start).unwrap_or(usize::MAX)
+    }
+
+    fn some(&self, at: usize, most: usize) -> Option<Cow<'_, [u8]>> {
+        let mut bytes = vec![0; self.length().checked_sub(at)?.min(most)];
+        self.file.read_exact_at(&mut bytes, self.range.start + at as u64).ok()?;
+        Some(Cow::Owned(bytes))
+    }
+}
+
 /// The pages of a chunk, whose bytes are `bytes`; `None` if they are not what the footer says to the last byte.
-pub(super) fn pages(bytes: &[u8], chunk: &ColumnChunkMetaData) -> Option<Pages> {
-    let (found, length) = walk(bytes, chunk)?;
-    (length == bytes.len()).then_some(found)
+pub(super) fn pages(bytes: impl ChunkBytes, chunk: &ColumnChunkMetaData) -> Option<Pages> {
+    let (found, length) = walk(&bytes, chunk)?;
+    (length == bytes.length()).then_some(found)
 }
 
 /// The pages of a chunk that is read, but not copied: what follows the last of them is nobody's business.
 pub(super) fn readable(bytes: &[u8], chunk: &ColumnChunkMetaData) -> Option<Pages> {
-    walk(bytes, chunk).map(|(found, _)| found)
+    walk(&bytes, chunk).map(|(found, _)| found)
 }
 
 /// The pages that hold the chunk's values, and the bytes that they take.
-fn walk(bytes: &[u8], chunk: &ColumnChunkMetaData) -> Option<(Pages, usize)> {
+fn walk(bytes: &impl ChunkBytes, chunk: &ColumnChunkMetaData) -> Option<(Pages, usize)> {
     let mut found = Pages { dictionary_bytes: 0, dictionary_values: 0, value_bytes: 0, all_in_dictionary: true };
     let (mut at, mut values) = (0_usize, 0_i64);
     // A chunk without values may have a dictionary all the same.
-    while at < bytes.len() && (values < chunk.num_values() || chunk.num_values() == 0) {
-        let (head, header_bytes) = head(&bytes[at..])?;
-        let body = &bytes[at + header_bytes..];
+    while at < bytes.length() && (values < chunk.num_values() || chunk.num_values() == 0) {
+        let (head, header_bytes) = head_at(bytes, at)?;
         let compressed = usize::try_from(head.compressed?).ok()?;
-        let body = body.get(..compressed)?;
-        if !fits(&head, body, chunk) {
+        let body = at + header_bytes;
+        if bytes.length() - body < compressed || !fits(&head, &Body { of: bytes, at: body, length: compressed }, chunk) {
             return None;
         }
         let in_dictionary = [Encoding::PLAIN_DICTIONARY as i32, Encoding::RLE_DICTIONARY as i32];
@@ -93,20 +137,21 @@ fn walk(bytes: &[u8], chunk: &ColumnChunkMetaData) -> Option<(Pages, usize)> {
 /// footer says.
 pub(super) fn dictionary_bytes(bytes: &[u8], chunk: &ColumnChunkMetaData) -> Option<usize> {
     let (head, header_bytes) = head(bytes)?;
-    let compressed = usize::try_from(head.compressed?).ok()?;
-    let body = bytes.get(header_bytes..)?.get(..compressed)?;
-    let is_whole = head.kind == Some(DICTIONARY) && fits(&head, body, chunk) && holds_its_values(&head, chunk)?;
+    let length = usize::try_from(head.compressed?).ok()?;
+    let compressed = bytes.get(header_bytes..)?.get(..length)?.len();
+    let body = Body { of: &bytes, at: header_bytes, length };
+    let is_whole = head.kind == Some(DICTIONARY) && fits(&head, &body, chunk) && holds_its_values(&head, chunk)?;
     is_whole.then_some(header_bytes + compressed)
 }
 
 /// Whether `bytes` are one whole data page of the chunk.
 pub(super) fn is_data_page(bytes: &[u8], chunk: &ColumnChunkMetaData) -> bool {
     let Some((head, header_bytes)) = head(bytes) else { return false };
-    let body = &bytes[header_bytes..];
-    head.compressed.is_some_and(|c| usize::try_from(c) == Ok(body.len()))
+    let body = Body { of: &bytes, at: header_bytes, length: bytes.len() - header_bytes };
+    head.compressed.is_some_and(|c| usize::try_from(c) == Ok(body.length))
         && matches!(head.kind, Some(DATA | DATA_V2))
         && head.values.is_some_and(|v| i64::from(v) <= chunk.num_values())
-        && fits(&head, body, chunk)
+        && fits(&head, &body, chunk)
 }
 
 /// Whether each value that a dictionary says it has can be there.
@@ -125,27 +170,48 @@ fn least_bytes(chunk: &ColumnChunkMetaData) -> Option<i64> {
     })
 }
 
-fn fits(head: &Head, body: &[u8], chunk: &ColumnChunkMetaData) -> bool {
+/// The bytes of a page behind its header.
+struct Body<'b, B> {
+    of: &'b B,
+    at: usize,
+    length: usize,
+}
+
+fn fits(head: &Head, body: &Body<'_, impl ChunkBytes>, chunk: &ColumnChunkMetaData) -> bool {
     let Some(uncompressed) = head.uncompressed.filter(|u| *u >= 0) else { return false };
     let Some(levels) = head.levels[0].checked_add(head.levels[1]).filter(|_| head.levels.iter().all(|l| *l >= 0)) else {
         return false;
     };
-    let Some(stored) = usize::try_from(levels).ok().and_then(|l| body.get(l..)) else { return false };
-    if head.values.unwrap_or(0) < 0 || levels > uncompressed {
+    let level_bytes = usize::try_from(levels).unwrap_or(usize::MAX);
+    if head.values.unwrap_or(0) < 0 || levels > uncompressed || level_bytes > body.length {
         return false;
     }
     let is_stored = head.is_stored || chunk.compression() == Compression::UNCOMPRESSED;
-    if is_stored && i64::from(uncompressed) != body.len() as i64 {
+    if is_stored && i64::from(uncompressed) != body.length as i64 {
         return false;
     }
     // Snappy says itself how long it becomes.
     if !is_stored && chunk.compression() == Compression::SNAPPY && uncompressed > levels {
-        let said = Compact::new(stored).length();
+        let left = (body.length - level_bytes).min(SNAPPY_LENGTH_BYTES);
+        let Some(stored) = body.of.some(body.at + level_bytes, left) else { return false };
+        let said = Compact::new(&stored[..left.min(stored.len())]).length();
         if said != Some(u64::from((uncompressed - levels).unsigned_abs())) {
             return false;
         }
     }
     i64::from(uncompressed) <= chunk.uncompressed_size().max(ANY_PAGE_BYTES)
+}
+
+/// The header at a place of a chunk, and its length.
+fn head_at(bytes: &impl ChunkBytes, at: usize) -> Option<(Head, usize)> {
+    let mut most = LIKELY_HEADER_BYTES;
+    loop {
+        let some = bytes.some(at, most)?;
+        match head(&some) {
+            None if most <= some.len() && at + some.len() < bytes.length() => most = some.len().saturating_mul(16),
+            found => return found,
+        }
+    }
 }
 
 /// The header that `bytes` begin with, and its length.

@@ -1,8 +1,10 @@
 //! The bytes of a data file, read in few requests.
 //!
 //! Place in the flow: everything below `splice` that needs bytes asks [`Source::fetch`] for ranges, and hands what it gets to
-//! Parquet's readers. Invariant: a small file is read whole, once; of others only what is asked for is in memory.
+//! Parquet's readers. Invariant: a small file is read whole, once; of others only what is asked for is in memory. What is copied on a
+//! local disk is not asked for.
 
+use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +22,8 @@ use crate::rows::{damaged, unreadable};
 
 /// Files up to this size are read whole: one request costs more than the bytes that are not needed.
 pub(super) const WHOLE_FILE_BYTES: u64 = 4 << 20;
+/// The same on a local disk, where what is copied need not be read.
+const WHOLE_FILE_BYTES_ON_DISK: u64 = 1 << 20;
 /// So much of a larger file's end is read at once, in the hope that the footer and the page indexes are in it.
 const TAIL_BYTES: u64 = 128 << 10;
 
@@ -30,6 +34,8 @@ pub(super) struct Source {
     file: ChangedFile,
     size: u64,
     held: Fetched,
+    /// Where parts of it can be copied from without being read: a file of a local disk of which not all is in memory.
+    on_disk: Option<Arc<File>>,
     read: AtomicU64,
 }
 
@@ -37,6 +43,8 @@ impl Source {
     /// Reads the file's end, or all of a file of at most `whole_file_bytes`.
     pub(super) async fn open(log: &DeltaLog, file: &ChangedFile, whole_file_bytes: u64) -> Result<Self> {
         let store = log.store().object_store();
+        let whole_file_bytes =
+            if log.store().is_local_disk() { whole_file_bytes.min(WHOLE_FILE_BYTES_ON_DISK) } else { whole_file_bytes };
         let unreadable = |e: object_store::Error| unreadable(file, e.into());
         let size_there = async || store.head(&file.path).await.map(|there| there.size).map_err(unreadable);
         let end_of = async |size: u64| {
@@ -58,12 +66,18 @@ impl Source {
             },
         };
         let (read, size) = (AtomicU64::new(bytes.len() as u64), start + bytes.len() as u64);
-        Ok(Self { store, file: file.clone(), size, held: Fetched { parts: vec![(start, bytes)], size }, read })
+        let on_disk = if start > 0 { log.store().file(&file.path).map(Arc::new) } else { None };
+        Ok(Self { store, file: file.clone(), size, held: Fetched { parts: vec![(start, bytes)], size }, on_disk, read })
     }
 
     /// What the file is called in errors.
     pub(super) const fn file(&self) -> &ChangedFile {
         &self.file
+    }
+
+    /// The file to copy parts of; `None` where they must be read.
+    pub(super) const fn on_disk(&self) -> Option<&Arc<File>> {
+        self.on_disk.as_ref()
     }
 
     /// The bytes read so far.

@@ -3,6 +3,7 @@
 //! Place in the flow: [`SpliceFile::splice`] plans, and hands the plan to this; where either finds that the file cannot be spliced,
 //! `fallback` takes over. Bytes are fetched a few megabytes at a time, in the order in which they are written.
 
+use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -25,12 +26,14 @@ use super::file::{SpliceFile, chunk_range, leaves_of_roots};
 use super::gather::{Announced, Gather, Zeros};
 use super::guard::guarded;
 use super::matching::{BATCH_ROWS, batch_rows, row_bytes};
-use super::pages::pages;
+use super::pages::{InFile, pages};
 use super::plan::{GroupPlan, Plan, Sound, plan, sound};
 use super::source::Fetched;
 use super::statistics::Kept;
 use super::target::{Target, pieces};
 use super::{Edits, SpliceSettings, Spliced, SplicedFile, fallback};
+use crate::blocking::blocking;
+use crate::pieces::Piece;
 
 /// About so many bytes of chunks to be copied are fetched at a time; one chunk at least.
 const COPY_BYTES: u64 = 8 << 20;
@@ -43,6 +46,8 @@ enum Stop {
     /// Something failed.
     Failed(Error),
 }
+
+const OTHER_PAGES: Stop = Stop::Unfit("a column does not have the pages that the footer says");
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
@@ -181,6 +186,10 @@ impl Work<'_> {
         let new_group = writer.flushed_row_groups().len();
         let mut writer = writer.next_row_group()?;
         let mut fetched: Option<Fetched> = None;
+        let on_disk = self.file.source.on_disk();
+        if let Some(file) = on_disk {
+            self.look_at_pages(file, group, encode).await?;
+        }
         for root in 0..self.leaves.len() {
             if encode.binary_search(&root).is_ok() {
                 let ranges: Vec<Range<u64>> = self.leaves[root].clone().map(|leaf| self.range(group, leaf)).collect();
@@ -190,6 +199,10 @@ impl Work<'_> {
             }
             for leaf in self.leaves[root].clone() {
                 let range = self.range(group, leaf);
+                if let Some(file) = on_disk {
+                    self.copy((group, new_group), leaf, Piece::Part { file: file.clone(), range }, &mut writer)?;
+                    continue;
+                }
                 let bytes = match fetched.as_ref().and_then(|f| bytes_of(f, &range)) {
                     Some(bytes) => bytes,
                     None => {
@@ -197,7 +210,8 @@ impl Work<'_> {
                         bytes_of(more, &range).ok_or(Stop::Unfit("a column is not where the footer says"))?
                     }
                 };
-                self.copy((group, new_group), leaf, bytes, &mut writer)?;
+                pages(&*bytes, self.file.metadata.row_group(group).column(leaf)).ok_or(OTHER_PAGES)?;
+                self.copy((group, new_group), leaf, Piece::Bytes(bytes), &mut writer)?;
             }
         }
         for (target, edit) in &self.plan.added {
@@ -206,6 +220,20 @@ impl Work<'_> {
         }
         writer.close()?;
         Ok(())
+    }
+
+    /// Holds the pages of what will be copied on the disk against the footer.
+    async fn look_at_pages(&self, file: &Arc<File>, group: usize, encode: &[usize]) -> Result<(), Stop> {
+        let (file, metadata) = (file.clone(), self.file.metadata.clone());
+        let copied = (0..self.leaves.len()).filter(|root| encode.binary_search(root).is_err());
+        let copied: Vec<usize> = copied.flat_map(|root| self.leaves[root].clone()).collect();
+        let are_right = blocking("looking at the pages of a data file", move || {
+            let group = metadata.row_group(group);
+            let is_right =
+                |leaf: usize| pages(InFile { file: &file, range: chunk_range(group.column(leaf)) }, group.column(leaf));
+            Ok(copied.into_iter().all(|leaf| is_right(leaf).is_some()))
+        });
+        if are_right.await? { Ok(()) } else { Err(OTHER_PAGES) }
     }
 
     fn range(&self, group: usize, leaf: usize) -> Range<u64> {
@@ -234,26 +262,23 @@ impl Work<'_> {
         &mut self,
         (group, new_group): (usize, usize),
         leaf: usize,
-        bytes: Bytes,
+        piece: Piece,
         writer: &mut SerializedRowGroupWriter<'_, Gather>,
     ) -> Result<(), Stop> {
         let of_group = self.file.metadata.row_group(group);
         let chunk = of_group.column(leaf);
-        if pages(&bytes, chunk).is_none() {
-            return Err(Stop::Unfit("a column does not have the pages that the footer says"));
-        }
+        let length = piece.len();
         let column_index = self.indexed.column_index().map(|i| i[group][leaf].clone());
         let offset_index = self.indexed.offset_index().map(|i| i[group][leaf].clone());
         let close = ColumnCloseResult {
-            bytes_written: bytes.len() as u64,
+            bytes_written: length,
             rows_written: of_group.num_rows().unsigned_abs(),
             metadata: chunk.clone(),
             bloom_filter: None,
             column_index: column_index.filter(|i| !matches!(i, ColumnIndexMetaData::NONE)),
             offset_index,
         };
-        let length = bytes.len() as u64;
-        self.announced.push(self.at, bytes);
+        self.announced.push(self.at, piece);
         writer.append_column(&Zeros, close)?;
         self.kept.copied(self.file.schema().column(leaf).path());
         self.placed.push((new_group, leaf, self.at));
@@ -274,8 +299,8 @@ impl Work<'_> {
         let (mut dictionary, mut value_bytes) = (false, 0);
         for leaf in self.leaves[root].clone() {
             let whole = bytes_of(bytes, &self.range(group, leaf));
-            let found = whole.and_then(|b| pages(&b, self.file.metadata.row_group(group).column(leaf)));
-            let found = found.ok_or(Stop::Unfit("a column does not have the pages that the footer says"))?;
+            let found = whole.and_then(|b| pages(&*b, self.file.metadata.row_group(group).column(leaf)));
+            let found = found.ok_or(OTHER_PAGES)?;
             value_bytes += found.value_bytes;
             // A dictionary that says little more than once costs more than it saves.
             dictionary |= found.dictionary_bytes > 0 && found.dictionary_values.unsigned_abs() * 2 < rows.end - rows.start;
@@ -370,11 +395,11 @@ impl Work<'_> {
     fn close(&mut self, mut writer: SerializedFileWriter<Gather>) -> Result<SplicedFile, Stop> {
         let metadata = writer.finish()?;
         let stands = |(group, leaf, at): (usize, usize, u64)| chunk_range(metadata.row_group(group).column(leaf)).start == at;
-        let payload = writer.inner_mut().finish().filter(|_| std::mem::take(&mut self.placed).into_iter().all(stands));
-        let payload = payload.ok_or(Stop::Unfit("its chunks did not come to stand where they should"))?;
+        let pieces = writer.inner_mut().finish().filter(|_| std::mem::take(&mut self.placed).into_iter().all(stands));
+        let pieces = pieces.ok_or(Stop::Unfit("its chunks did not come to stand where they should"))?;
         let rows = metadata.file_metadata().num_rows().unsigned_abs();
         let stats = self.kept.statistics(self.settings, &metadata);
-        Ok(SplicedFile { payload, rows, stats })
+        Ok(SplicedFile { pieces, rows, stats })
     }
 }
 

@@ -10,7 +10,6 @@ use alluvium_core::{
 use arrow::array::{Array, RecordBatch};
 use arrow::compute::{SortColumn, interleave, lexsort_to_indices};
 use arrow::datatypes::{DataType as ArrowType, Field, FieldRef, Schema, SchemaRef};
-use object_store::PutPayload;
 use object_store::path::Path;
 use rayon::prelude::*;
 use tokio::runtime::Handle;
@@ -22,6 +21,7 @@ use super::group::{self, Arranged, Counts, Partition, expand};
 use super::statistics::statistics;
 use crate::file_index::{FileIds, IndexBuilder};
 use crate::log::DeltaLog;
+use crate::pieces::Pieces;
 use crate::splice::SplicedFile;
 use crate::store::PutNew;
 
@@ -256,7 +256,7 @@ impl Stager {
         ids: Option<FileIds>,
         held: impl Send + 'static,
     ) -> Result<String> {
-        let SplicedFile { payload, rows, stats } = file;
+        let SplicedFile { pieces, rows, stats } = file;
         let permit = self.permits.clone().acquire_owned().await;
         let permit = permit.map_err(|e| Error::new(Kind::Internal, "waiting to put a file").source(e))?;
         let (seq, name) = self.next_name();
@@ -266,12 +266,12 @@ impl Stager {
         let added = AddedFile {
             path: name.clone(),
             partition_values: values.to_vec(),
-            size: payload.content_length() as u64,
+            size: pieces.len(),
             rows,
             modified_ms: self.settings.now_ms,
             stats,
         };
-        self.put_named(added, payload, (permit, held));
+        self.put_named(added, pieces, (permit, held));
         Ok(name)
     }
 
@@ -303,11 +303,11 @@ impl Stager {
     }
 
     /// `held` until the file is put.
-    fn put_named(&self, added: AddedFile, payload: PutPayload, held: impl Send + 'static) {
+    fn put_named(&self, added: AddedFile, pieces: Pieces, held: impl Send + 'static) {
         let (store, path) = (self.log.store().clone(), self.log.data_path(&added.path));
         let put = self.runtime.spawn(async move {
             let _held = held;
-            match store.stage_own(&path, payload).await? {
+            match store.stage_own(&path, pieces).await? {
                 PutNew::Created => Ok(added),
                 PutNew::Exists => {
                     Err(Error::new(Kind::Internal, format!("staging {path}: a file of that name is there already")))

@@ -20,7 +20,7 @@ use crate::common::{LIFE, key};
 
 /// All bytes of a file.
 fn bytes_of(file: &SplicedFile) -> Bytes {
-    file.payload.clone().into()
+    file.pieces.read().unwrap().into()
 }
 
 /// The table whose files `splice_files.py` and `splice_spark.py` make.

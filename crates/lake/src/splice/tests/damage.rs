@@ -10,7 +10,7 @@ use parquet::file::properties::{WriterProperties, WriterVersion};
 use proptest::prelude::*;
 
 use super::super::{ColumnEdit, Edits};
-use super::support::{Dice, bytes_of, footer, open, parquet, rows, settings, spec, values};
+use super::support::{Dice, Held, bytes_of, footer, open, open_as, parquet, rows, settings, spec, values};
 use crate::schema::arrow_schema;
 
 /// Far more than any of these files takes, and far less than one that never ends.
@@ -26,14 +26,20 @@ fn source(schema: &SchemaRef, compression: Compression, version: WriterVersion) 
     parquet(&rows(schema, 90, &mut Dice::new(7)), properties.build())
 }
 
-/// Takes a file through everything, and says how far it came.
+/// Takes a file through everything, and says how far it came: the same, whether it is in memory or copied on the disk.
 fn exercise(bytes: &Bytes) -> Result<(), Kind> {
+    let outcome = exercise_as(bytes, Held::Whole);
+    assert_eq!(exercise_as(bytes, Held::OnDisk(8)), outcome);
+    outcome
+}
+
+fn exercise_as(bytes: &Bytes, held: Held) -> Result<(), Kind> {
     let spec = spec();
     let schema = arrow_schema(&spec);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let began = Instant::now();
-        let file = open(bytes).await.map_err(|e| e.kind())?;
+        let file = open_as(bytes, held, |_| {}).await.map_err(|e| e.kind())?;
         let mut outcome = Ok(());
         let mut note = |kind: Kind| {
             assert!(matches!(kind, Kind::Corrupt | Kind::Unsupported), "{kind:?}");

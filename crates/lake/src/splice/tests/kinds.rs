@@ -21,7 +21,7 @@ use parquet::schema::parser::parse_message_type;
 use serde_json::{Value, json};
 
 use super::super::{ColumnEdit, Edits, SpliceSettings, Spliced, Wanted};
-use super::support::{bytes_of, chunks, footer, open, open_as, parquet, settings};
+use super::support::{Held, bytes_of, chunks, footer, open, open_as, parquet, settings};
 use crate::log::DeletedRows;
 use crate::schema::arrow_schema;
 
@@ -238,7 +238,7 @@ async fn what_the_log_knows_of_a_file_stands_in_for_its_columns_and_its_marked_r
     let spec = table(&[("id", "string"), ("day", "date"), ("later", "long")]);
     let ids: Vec<String> = (0..40).map(|i| format!("id{}", i % 4)).collect();
     let file = plain(vec![("id", Arc::new(StringArray::from(ids)))]);
-    let opened = open_as(&file, u64::MAX, |entry| {
+    let opened = open_as(&file, Held::Whole, |entry| {
         entry.partition_values = Arc::new(HashMap::from([("day".to_owned(), Some("1970-01-03".to_owned()))]));
         // The example of Delta's protocol: rows 3, 4, 7, 11, 18 and 29.
         let vector = DeletionVectorDescriptor {
@@ -373,7 +373,7 @@ async fn a_miss_costs_the_dictionary_and_outside_the_bounds_not_even_that() {
     let asked = |wanted: &'static str| {
         let file = file.clone();
         async move {
-            let opened = open_as(&file, 4000, |_| {}).await.unwrap();
+            let opened = open_as(&file, Held::End(4000), |_| {}).await.unwrap();
             let (wanted, footer) = (Counting(wanted, std::sync::atomic::AtomicUsize::new(0)), opened.bytes_read());
             let found = opened.matching("id", &wanted).await.unwrap();
             (found, wanted.1.into_inner(), opened.bytes_read() - footer)
@@ -401,7 +401,7 @@ async fn a_row_costs_the_pages_it_is_in() {
         .set_write_batch_size(1000)
         .build();
     let file = parquet(&rows, properties);
-    let opened = open_as(&file, 30_000, |_| {}).await.unwrap();
+    let opened = open_as(&file, Held::End(30_000), |_| {}).await.unwrap();
     let before = opened.bytes_read();
     let read = opened.rows_at(&arrow_schema(&spec), &[17_000, 17_001]).await.unwrap();
     assert_eq!(read.column(0).as_primitive::<Int64Type>().values(), &[17_000, 17_001]);

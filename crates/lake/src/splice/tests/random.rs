@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::super::{ColumnEdit, Edits, SpliceFile, Spliced};
 use super::support::{
-    Dice, bytes_of, chunks, footer, naive, open, open_as, parquet, read, read_all, rows, settings, spec, values,
+    Dice, Held, bytes_of, chunks, footer, naive, open, open_as, parquet, read, read_all, rows, settings, spec, values,
 };
 use crate::schema::arrow_schema;
 
@@ -29,7 +29,7 @@ struct Make {
     statistics: EnabledStatistics,
     delta: bool,
     arrow_schema: bool,
-    in_parts: bool,
+    held: Held,
 }
 
 fn make() -> impl Strategy<Value = Make> {
@@ -44,12 +44,14 @@ fn make() -> impl Strategy<Value = Make> {
     ];
     let statistics = prop_oneof![Just(EnabledStatistics::None), Just(EnabledStatistics::Chunk), Just(EnabledStatistics::Page)];
     let size = (any::<u64>(), 1..300_usize, 1..120_usize, 1..60_usize, 1..400_usize);
-    (size, compression, any::<(bool, bool, bool, bool, bool)>(), statistics).prop_map(
+    let held = prop_oneof![Just(Held::Whole), (8..5008_u64).prop_map(Held::End), (8..5008_u64).prop_map(Held::OnDisk)];
+    (size, compression, any::<(bool, bool, bool, bool)>(), statistics, held).prop_map(
         |(
             (seed, rows, group_rows, page_rows, dictionary_bytes),
             compression,
-            (version_2, dictionary, delta, arrow, in_parts),
+            (version_2, dictionary, delta, arrow),
             statistics,
+            held,
         )| Make {
             seed,
             rows,
@@ -62,7 +64,7 @@ fn make() -> impl Strategy<Value = Make> {
             statistics,
             delta,
             arrow_schema: arrow,
-            in_parts,
+            held,
         },
     )
 }
@@ -175,9 +177,7 @@ fn check(make: &Make) {
     let edits = edits(&spec, make.rows, make.group_rows, &mut dice);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        // Whole, or in parts behind a tail of some bytes.
-        let whole = if make.in_parts { 8 + make.seed % 5000 } else { u64::MAX };
-        let file = open_as(&source, whole, |_| {}).await.unwrap();
+        let file = open_as(&source, make.held, |_| {}).await.unwrap();
         assert_eq!(file.rows(), make.rows as u64);
         let spliced = file.splice(&edits, &settings(&spec), None).await.unwrap();
         assert_rewritten(&source, &spliced, &edits, &schema);
@@ -190,7 +190,7 @@ fn check(make: &Make) {
             assert_eq!((again.bytes_encoded, again.fell_back), (0, false));
             assert_eq!(chunks(&bytes_of(&again.files[0])), chunks(&bytes_of(made)));
             // Their indexes of pages, if they have any, lead to the right rows.
-            assert_read_at(&open_as(&bytes_of(made), 8, |_| {}).await.unwrap(), &bytes_of(made), &mut dice).await;
+            assert_read_at(&open_as(&bytes_of(made), Held::End(8), |_| {}).await.unwrap(), &bytes_of(made), &mut dice).await;
             assert_eq!(footer_with_index(&bytes_of(made)), footer_with_index(&source));
         }
         // Rows are found by their values, and read where they are.
@@ -248,7 +248,7 @@ fn found_naively(rows: &RecordBatch, column: &str) -> std::collections::BTreeMap
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
     fn what_a_random_file_becomes_is_the_naive_rewrite_and_the_rest_is_the_same_bytes(make in make()) {
@@ -285,7 +285,7 @@ fn every_codec_page_version_and_encoding_is_spliced() {
                     statistics: EnabledStatistics::Page,
                     delta,
                     arrow_schema: true,
-                    in_parts: false,
+                    held: if version_2 { Held::OnDisk(8) } else { Held::Whole },
                 });
             }
         }

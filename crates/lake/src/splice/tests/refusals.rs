@@ -42,6 +42,8 @@ async fn edits_that_do_not_fit_the_file_or_the_table_are_refused() {
 async fn a_file_that_is_gone_is_not_found() {
     let schema = arrow_schema(&spec());
     let bytes = parquet(&rows(&schema, 10, &mut Dice::new(1)), WriterProperties::default());
-    let gone = super::support::open_as(&bytes, u64::MAX, |entry| entry.path = "t/b.parquet".into()).await.unwrap_err();
+    let gone = super::support::open_as(&bytes, super::support::Held::Whole, |entry| entry.path = "t/b.parquet".into())
+        .await
+        .unwrap_err();
     assert_eq!(gone.kind(), Kind::NotFound);
 }

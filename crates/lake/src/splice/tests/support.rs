@@ -1,9 +1,10 @@
 //! Tables of all types, files of them, and the naive rewrite.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use alluvium_core::{Column, DataType, TableSpec};
+use alluvium_core::{Column, DataType, Durability, TableSpec};
 use arrow::array::{
     Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, ListArray,
     MapArray, RecordBatch, StringArray, StructArray, TimestampMicrosecondArray,
@@ -14,12 +15,12 @@ use arrow::datatypes::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
 use bytes::Bytes;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::ChunkReader;
+use tempfile::TempDir;
 
 use super::super::file::chunk_range;
 use super::super::{Edits, SpliceFile, SpliceSettings, Spliced, SplicedFile};
@@ -29,7 +30,7 @@ use crate::store::Store;
 
 /// All bytes of a file.
 pub(super) fn bytes_of(file: &SplicedFile) -> Bytes {
-    file.payload.clone().into()
+    file.pieces.read().unwrap().into()
 }
 
 /// Numbers that look random, the same from the same seed.
@@ -172,21 +173,50 @@ pub(super) fn parquet(rows: &RecordBatch, properties: WriterProperties) -> Bytes
     made.into()
 }
 
+/// How a file is opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Held {
+    /// All of it is in memory.
+    Whole,
+    /// So many bytes of its end; the rest is read when it is needed.
+    End(u64),
+    /// So many bytes of its end; what is copied is copied on the disk.
+    OnDisk(u64),
+}
+
+/// An opened file, and where it is.
+#[derive(Debug)]
+pub(super) struct Opened {
+    file: SpliceFile,
+    _directory: Option<TempDir>,
+}
+
+impl Deref for Opened {
+    type Target = SpliceFile;
+
+    fn deref(&self) -> &SpliceFile {
+        &self.file
+    }
+}
+
 /// The file, opened from a store that holds nothing else.
-pub(super) async fn open(bytes: &Bytes) -> alluvium_core::Result<SpliceFile> {
-    open_as(bytes, u64::MAX, |_| {}).await
+pub(super) async fn open(bytes: &Bytes) -> alluvium_core::Result<Opened> {
+    open_as(bytes, Held::Whole, |_| {}).await
 }
 
 /// The same, as a log entry that `entry` changes names it.
-/// Larger ones than `whole_file_bytes` are read in parts.
-pub(super) async fn open_as(
-    bytes: &Bytes,
-    whole_file_bytes: u64,
-    entry: impl FnOnce(&mut ChangedFile),
-) -> alluvium_core::Result<SpliceFile> {
-    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-    store.put(&Path::from("t/a.parquet"), bytes.clone().into()).await.unwrap();
-    let log = DeltaLog::new(&Store::over(store), Path::from("t"));
+pub(super) async fn open_as(bytes: &Bytes, held: Held, entry: impl FnOnce(&mut ChangedFile)) -> alluvium_core::Result<Opened> {
+    let (store, directory, whole_file_bytes) = match held {
+        Held::Whole => (Store::over(Arc::new(InMemory::new())), None, u64::MAX),
+        Held::End(bytes) => (Store::over(Arc::new(InMemory::new())), None, bytes),
+        Held::OnDisk(bytes) => {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path();
+            (Store::open(path.to_str().unwrap(), path, Durability::Process).unwrap(), Some(directory), bytes)
+        }
+    };
+    let _new = store.put_new(&Path::from("t/a.parquet"), bytes.clone()).await.unwrap();
+    let log = DeltaLog::new(&store, Path::from("t"));
     let mut file = ChangedFile {
         name: "a.parquet".to_owned(),
         path: Path::from("t/a.parquet"),
@@ -197,7 +227,8 @@ pub(super) async fn open_as(
         deleted: None,
     };
     entry(&mut file);
-    SpliceFile::open_holding(&log, &file, whole_file_bytes).await
+    let file = SpliceFile::open_holding(&log, &file, whole_file_bytes).await?;
+    Ok(Opened { file, _directory: directory })
 }
 
 /// All rows of a file in the columns of `schema`, by Parquet's own reader: what is missing is null.
