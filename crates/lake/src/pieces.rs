@@ -11,7 +11,7 @@ use object_store::PutPayload;
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
-/// Copied at a time where the disk does not copy by itself.
+/// Copied at a time where the kernel does not do it.
 const COPY_BYTES: u64 = 1 << 20;
 
 /// The content of a file that is about to be put.
@@ -110,16 +110,14 @@ fn copy(file: &File, Range { start: mut at, end }: Range<u64>, out: &mut File) -
     while at < end {
         let left = usize::try_from(end - at).unwrap_or(usize::MAX);
         match copy_file_range(file, Some(&mut at), &*out, None, left) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) | Err(Errno::INTR) => {}
-            // Of another disk, or of one that cannot.
-            Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM) => {
+            Ok(1..) | Err(Errno::INTR) => {}
+            // Of another disk, or one that cannot, or says that it did and did not. What else is wrong, reading and writing tell.
+            Ok(0) | Err(_) => {
                 let mut bytes = vec![0; usize::try_from((end - at).min(COPY_BYTES)).map_err(io::Error::other)?];
                 file.read_exact_at(&mut bytes, at)?;
                 out.write_all(&bytes)?;
                 at += bytes.len() as u64;
             }
-            Err(e) => return Err(e.into()),
         }
     }
     Ok(())

@@ -19,7 +19,7 @@ pub(crate) type Matched = HashMap<String, (String, u64)>;
 type Counted = Vec<(String, (String, u64))>;
 
 /// Rows that are counted at first.
-const FIRST_PART: usize = 1 << 13;
+const FIRST_PART: usize = 1 << 14;
 
 /// Counts the rows that requests matched on their way to a position of the ledger.
 pub(crate) struct Counting {
