@@ -5,6 +5,7 @@
 //! taken for known. The filter is in pieces, each for a range of keys, so that building it takes the hashes of one piece only.
 
 use alluvium_core::Result;
+use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::SortedKey;
@@ -34,6 +35,7 @@ impl KeyHash {
 
 /// The words that one key's bits are in.
 type Group = [u32; 8];
+/// The same as stored: each word's greatest byte first.
 const GROUP_BYTES: usize = size_of::<Group>();
 
 fn bits(hash: u64) -> Group {
@@ -48,7 +50,8 @@ fn group_of(hash: u64, groups: usize) -> usize {
 /// A filter that grows as keys come, in order.
 #[derive(Debug, Default)]
 pub(super) struct FilterBuilder {
-    filter: KeyFilter,
+    pieces: Vec<Piece>,
+    words: Vec<Group>,
     first: Option<SortedKey>,
     hashes: Vec<u64>,
 }
@@ -66,21 +69,22 @@ impl FilterBuilder {
     fn close_piece(&mut self) {
         let Some(first) = self.first.take() else { return };
         let groups = (self.hashes.len() * BITS_A_KEY).div_ceil(GROUP_BYTES * 8);
-        let start = self.filter.words.len();
-        self.filter.words.resize(start + groups, [0; 8]);
+        let start = self.words.len();
+        self.words.resize(start + groups, [0; 8]);
         for hash in self.hashes.drain(..) {
-            let group = &mut self.filter.words[start + group_of(hash, groups)];
+            let group = &mut self.words[start + group_of(hash, groups)];
             for (word, bit) in group.iter_mut().zip(bits(hash)) {
                 *word |= bit;
             }
         }
-        self.filter.pieces.push(Piece { first, start, groups });
+        self.pieces.push(Piece { first, start, groups });
     }
 
     /// The filter over all keys.
     pub(super) fn finish(mut self) -> KeyFilter {
         self.close_piece();
-        self.filter
+        let groups: Vec<u8> = self.words.iter().flatten().flat_map(|word| word.to_be_bytes()).collect();
+        KeyFilter { pieces: self.pieces, groups: groups.into() }
     }
 }
 
@@ -88,7 +92,8 @@ impl FilterBuilder {
 #[derive(Debug, Default)]
 pub(super) struct KeyFilter {
     pieces: Vec<Piece>,
-    words: Vec<Group>,
+    /// As they are stored.
+    groups: Bytes,
 }
 
 #[derive(Debug)]
@@ -103,27 +108,26 @@ impl KeyFilter {
     pub(super) fn may_contain(&self, key: &SortedKey, KeyHash(hash): KeyHash) -> bool {
         let after = self.pieces.partition_point(|piece| piece.first <= *key);
         let Some(piece) = after.checked_sub(1).and_then(|i| self.pieces.get(i)) else { return false };
-        let group = &self.words[piece.start + group_of(hash, piece.groups)];
-        group.iter().zip(bits(hash)).fold(true, |all, (word, bit)| all & (word & bit != 0))
+        let at = (piece.start + group_of(hash, piece.groups)) * GROUP_BYTES;
+        let (words, _) = self.groups[at..at + GROUP_BYTES].as_chunks::<4>();
+        words.iter().zip(bits(hash)).fold(true, |all, (word, bit)| all & (u32::from_be_bytes(*word) & bit != 0))
     }
 
     /// The bytes of the stored form.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.reserve(4 + self.pieces.len() * PIECE_BYTES + self.words.len() * GROUP_BYTES);
+        out.reserve(4 + self.pieces.len() * PIECE_BYTES + self.groups.len());
         out.extend_from_slice(&(self.pieces.len() as u32).to_be_bytes());
         for piece in &self.pieces {
             out.extend_from_slice(&piece.first.0);
             out.extend_from_slice(&(piece.groups as u32).to_be_bytes());
         }
-        for word in self.words.iter().flatten() {
-            out.extend_from_slice(&word.to_be_bytes());
-        }
+        out.extend_from_slice(&self.groups);
     }
 
-    /// Reads the stored form.
-    pub(super) fn decode(bytes: &[u8], path: &str) -> Result<Self> {
+    /// Reads the stored form, which is kept.
+    pub(super) fn decode(stored: &Bytes, path: &str) -> Result<Self> {
         let wrong = || corrupt(path, "its filter is not as filters are");
-        let mut bytes = FromFront(bytes);
+        let mut bytes = FromFront(stored);
         let count = bytes.u32().ok_or_else(wrong)? as usize;
         if count > bytes.0.len() / PIECE_BYTES {
             return Err(wrong());
@@ -140,19 +144,12 @@ impl KeyFilter {
         if !pieces.is_sorted_by(|a, b| a.first < b.first) || start.checked_mul(GROUP_BYTES) != Some(bytes.0.len()) {
             return Err(wrong());
         }
-        let mut words = Vec::with_capacity(start);
-        while let Some(group) = bytes.take::<GROUP_BYTES>() {
-            let mut words_of_group = [0; 8];
-            for (word, bytes) in words_of_group.iter_mut().zip(group.as_chunks::<4>().0) {
-                *word = u32::from_be_bytes(*bytes);
-            }
-            words.push(words_of_group);
-        }
-        Ok(Self { pieces, words })
+        let groups = stored.slice(stored.len() - bytes.0.len()..);
+        Ok(Self { pieces, groups })
     }
 
     /// The memory held, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.pieces.capacity() * size_of::<Piece>() + self.words.capacity() * GROUP_BYTES
+        self.pieces.capacity() * size_of::<Piece>() + self.groups.len()
     }
 }

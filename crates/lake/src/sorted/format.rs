@@ -1,6 +1,7 @@
 //! The end of a sorted file: filter, index, the caller's note, footer. Described in `docs/formats/sorted-file.md`.
 
 use alluvium_core::{Error, Result};
+use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::block::MAX_BLOCK_BYTES;
@@ -132,7 +133,7 @@ impl Footer {
     }
 
     /// Reads what stands from there to the end.
-    pub(super) fn decode_tail(&self, tail: &[u8], path: &str) -> Result<Tail> {
+    pub(super) fn decode_tail(&self, tail: &Bytes, path: &str) -> Result<Tail> {
         let wrong = || corrupt(path, "its index is not as indexes are");
         let sections = tail.len().checked_sub(FOOTER_BYTES).and_then(|length| tail.get(..length)).ok_or_else(wrong)?;
         if xxh3_64(sections) != self.sections {
@@ -147,7 +148,7 @@ impl Footer {
             return Err(wrong());
         }
         Ok(Tail {
-            filter: KeyFilter::decode(filter, path)?,
+            filter: KeyFilter::decode(&tail.slice_ref(filter), path)?,
             blocks,
             meta: String::from_utf8(meta.to_vec()).map_err(|_| wrong())?,
             entries: self.entries,

@@ -49,8 +49,9 @@ impl Store {
     /// # Errors
     /// [`alluvium_core::Kind::Unavailable`] if the store failed.
     pub(crate) async fn range_of(&self, path: &Path, range: Range<u64>) -> Result<Option<Bytes>> {
-        match self.inner.get_range(path, range).await {
-            Ok(bytes) => Ok(Some(bytes)),
+        // A local disk reads several ranges into memory that was not written to before.
+        match self.inner.get_ranges(path, &[range]).await {
+            Ok(bytes) => Ok(Some(bytes.into_iter().next().unwrap_or_default())),
             Err(e) if object_is_missing(&e) => Ok(None),
             Err(e) => Err(store_error(e, "reading", path.as_ref())),
         }
