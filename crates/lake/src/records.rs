@@ -153,14 +153,15 @@ impl ChainStore {
         self.last_written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks a batch as finished. A lost mark costs a look at the tables, no more; so it is not synced.
+    /// Marks a batch as finished. Durable on return: a lost mark costs a look at the tables, but one of which a power cut leaves the name
+    /// alone is no mark that can be read.
     ///
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn mark_done(&self, mark: &DoneMark) -> Result<()> {
         let bytes = serde_json::to_vec(mark).map_err(|e| Error::new(Kind::Internal, "marking a batch as done").source(e))?;
         let path = Path::from(self.resolver.done_mark(&self.chain, mark.batch));
-        let _who_marked_it_first_does_not_matter = self.store.stage(&path, Bytes::from(bytes)).await?;
+        let _who_marked_it_first_does_not_matter = self.store.put_new(&path, Bytes::from(bytes)).await?;
         Ok(())
     }
 

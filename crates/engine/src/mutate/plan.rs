@@ -22,7 +22,7 @@ use super::run::{Mutating, WouldChange};
 use super::wanted::WantedNodes;
 use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
-use crate::requests::{Counting, NewRequest, RequestsTried, Retries, StateWriter, newest_mutation};
+use crate::requests::{Counting, NewRequest, RequestsTried, Retries, StateWriter, mutation_of};
 
 /// Files that are looked at at the same time, at most.
 const FILES_AT_ONCE: usize = 6;
@@ -53,6 +53,8 @@ pub(super) struct Move {
     pub(super) fixed: bool,
     /// What of that attempt still holds.
     pub(super) earlier: Option<Earlier>,
+    /// The last batch that is finished; 0: there is none.
+    pub(super) after: BatchNumber,
 }
 
 /// What a move will look through, and for what.
@@ -73,10 +75,10 @@ struct Prepared {
 impl Mutating<'_> {
     /// Finds out which files a move will look through; `None` if there is nothing to do.
     async fn prepare(&self, a_move: Move) -> Result<Option<Prepared>> {
-        let Move { from, to, ledger, version, standing, shape, feed, taken, most_told, tries, fixed, earlier } = a_move;
+        let Move { from, to, ledger, version, standing, shape, feed, taken, most_told, tries, fixed, earlier, after } = a_move;
         let spec = TableSpec::data(self.dataset);
         let log = self.engine.log_of(&spec);
-        let newest = newest_mutation(&self.chain).await?;
+        let newest = mutation_of(&self.chain, after).await?;
         let told = newest.as_ref().map_or(LedgerPosition::BEGINNING, |mutation| mutation.told);
         // Of a table that was made at a late position many requests may have no state yet.
         let tells_to = self.engine.batches_at_once(&self.incarnation, BatchNumber(told.0), BatchNumber(to.0), most_told).await?;

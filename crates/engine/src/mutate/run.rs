@@ -146,6 +146,7 @@ impl Engine {
             tries: false,
             fixed: false,
             earlier: None,
+            after: chain.listing().await?.newest_done().unwrap_or(BatchNumber(0)),
         };
         Mutating { engine: self, dataset, incarnation, chain }.would(a_move).await
     }
@@ -345,6 +346,7 @@ impl Mutating<'_> {
             )
             .hint("_alluvium or the table requests was restored to an older state: bring back the newest"));
         }
+        let fixed = before.is_some();
         let to = match before.as_ref().map(|recorded| &recorded.range) {
             Some(Range::Ledger { to, .. }) => *to,
             _ => self.next_position(from, taken).await?,
@@ -363,7 +365,7 @@ impl Mutating<'_> {
             return Ok(Round::Again);
         };
         let (standing, feed) = (standing?, evolved.has_change_data_feed());
-        let earlier = match &before {
+        let earlier = match before {
             Some(recorded) => {
                 let table = Table { standing: &standing, position: from, shape: ledger.shape(), feed };
                 self.earlier(recorded, &table).await
@@ -381,8 +383,9 @@ impl Mutating<'_> {
             taken: LedgerPosition(taken.0),
             most_told: self.engine.requests_at_once(),
             tries: *tries,
-            fixed: before.is_some(),
+            fixed,
             earlier,
+            after: BatchNumber(key.batch.0 - 1),
         };
         let planned = Box::pin(self.plan(key, a_move)).await?;
         let Some((record, sweeps)) = planned else { return Ok(Round::Idle) };

@@ -12,6 +12,6 @@ pub(crate) use counting::{Counting, Matched};
 pub(crate) use ids::RequestIds;
 pub(crate) use open::{RequestsTried, Retries};
 pub use show::{RequestState, RequestStatus};
-pub(crate) use states::{NewRequest, StateWriter, newest_mutation};
+pub(crate) use states::{NewRequest, StateWriter, mutation_of};
 pub(crate) use table::{Accepted, TakenHere};
 pub(crate) use taking::{RequestTaking, Taken};

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchKey, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Mutation, RecordBody, Result, Shard,
-    TableFiles, TableName, TableSpec, parse_data_file,
+    BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Mutation, RecordBody, Result,
+    Shard, TableFiles, TableName, TableSpec, parse_data_file,
 };
 use alluvium_lake::{ChainStore, StageSettings, Stager, arrow_schema, blocking, in_place};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
@@ -148,7 +148,8 @@ impl Engine {
     /// Up to which position of the ledger every request has a state in the dataset.
     pub(crate) async fn requests_told(&self, incarnation: &Incarnation, dataset: &Dataset) -> Result<LedgerPosition> {
         let chain = self.chain(incarnation, Job::Mutate, dataset, Shard::WHOLE);
-        Ok(newest_mutation(&chain).await?.map_or(LedgerPosition::BEGINNING, |mutation| mutation.told))
+        let newest = chain.listing().await?.newest_done().unwrap_or(BatchNumber(0));
+        Ok(mutation_of(&chain, newest).await?.map_or(LedgerPosition::BEGINNING, |mutation| mutation.told))
     }
 
     /// What a batch's files of outcomes tell.
@@ -200,16 +201,20 @@ fn text<'r>(rows: &'r RecordBatch, column: &str) -> Result<&'r StringArray> {
     rows.column_by_name(column).and_then(|c| c.as_string_opt::<i32>()).ok_or_else(unreadable)
 }
 
-/// What the newest finished batch of a chain of mutations did.
-pub(crate) async fn newest_mutation(chain: &ChainStore) -> Result<Option<Mutation>> {
-    let listing = chain.listing().await?;
-    let Some(batch) = listing.newest_done() else { return Ok(None) };
-    for attempt in listing.records.get(&batch).into_iter().flatten().rev() {
-        let record = chain.record(BatchKey { batch, attempt: *attempt }).await?;
-        if let Some(RecordBody::Intent(recorded)) = record.map(|r| r.body) {
-            // All attempts at a batch go to the same position, and tell of the same requests.
-            return Ok(recorded.mutation);
-        }
+/// What a finished batch of a chain of mutations did, by the attempt that its table carries: with another memory budget another attempt
+/// may have told of fewer requests. `None` of batch 0.
+pub(crate) async fn mutation_of(chain: &ChainStore, batch: BatchNumber) -> Result<Option<Mutation>> {
+    if batch.0 == 0 {
+        return Ok(None);
     }
-    Ok(None)
+    let gone = || {
+        Error::new(Kind::Unavailable, format!("batch {batch} of mutations is finished, and its record or mark is gone"))
+            .hint("run again; restore _alluvium/chains from a backup if that does not help")
+    };
+    let mark = chain.done_mark(batch).await?.ok_or_else(gone)?;
+    let record = chain.record(BatchKey { batch, attempt: mark.attempt }).await?.ok_or_else(gone)?;
+    match record.body {
+        RecordBody::Intent(recorded) => Ok(recorded.mutation),
+        RecordBody::Void => Err(gone()),
+    }
 }

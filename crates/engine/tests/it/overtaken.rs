@@ -7,8 +7,8 @@ use alluvium_core::{Job, parse_data_file};
 use alluvium_engine::Mode;
 use alluvium_lake::Store;
 use alluvium_testkit::{Add, Lab, PauseStore, Step, TableReader};
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
@@ -119,6 +119,33 @@ async fn what_an_overtaken_mutation_made_of_files_that_stand_is_not_made_again()
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_an_overtaken_mutation_moved_are_not_moved_again() {
     an_append_overtakes(YAML).await;
+}
+
+/// Who cleans up by Delta's rules alone takes staged files that are old; then files come.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_staged_file_that_was_taken_away_is_made_again() {
+    let (dir, lab, store) = begun(&YAML.replace("partition_by: [lead]", "partition_by: []")).await;
+    let (other, below, directory) = (lab.clone(), store.clone(), dir.path().to_owned());
+    overtaken(&lab, &store, move || {
+        put_rows(&directory, "2.json", &[("4", 4, "a", "u1"), ("5", 5, "d", "u2")]);
+        let (other, below) = (other.clone(), below.clone());
+        async move {
+            settle(&other, &below, Run::Ingest).await;
+            let staged: Vec<_> = below.list(Some(&Path::from("default/call"))).try_collect().await.unwrap();
+            let staged = staged.into_iter().map(|found| found.location);
+            let is_staged =
+                |path: &Path| path.filename().and_then(parse_data_file).is_some_and(|file| file.chain.job == Job::Mutate);
+            for path in staged.filter(is_staged) {
+                below.delete(&path).await.unwrap();
+            }
+        }
+        .boxed()
+    })
+    .await;
+    let leads = leads(&store).await;
+    assert_eq!(leads.keys().collect::<Vec<_>>(), ["1", "2", "3", "4", "5"]);
+    assert!(["1", "2", "4"].iter().all(|id| leads[*id] == converted()), "{leads:?}");
+    assert_eq!(attempts_that_stand(&store).await, [1, 1]);
 }
 
 /// Another program deletes rows that the mutation has already written anew.

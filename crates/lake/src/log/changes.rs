@@ -313,19 +313,34 @@ impl DeltaLog {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn first_missing<'a>(&self, files: &'a [ChangedFile]) -> Result<Option<&'a ChangedFile>> {
-        if files.len() > ASKED_ONE_BY_ONE {
+        let paths = files.iter().map(|file| file.path.clone()).collect();
+        Ok(self.missing(paths).await?.map(|at| &files[at]))
+    }
+
+    /// Whether all files of these names are in the store.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed.
+    pub async fn are_there(&self, names: &[String]) -> Result<bool> {
+        let paths = names.iter().map(|name| self.data_path(name)).collect();
+        Ok(self.missing(paths).await?.is_none())
+    }
+
+    /// Which is the first that is not in the store.
+    async fn missing(&self, paths: Vec<Path>) -> Result<Option<usize>> {
+        if paths.len() > ASKED_ONE_BY_ONE {
             let listed = self.store().list(self.root(), None).await?;
             let there: HashSet<&Path> = listed.iter().map(|f| &f.path).collect();
-            return Ok(files.iter().find(|f| !there.contains(&f.path)));
+            return Ok(paths.iter().position(|path| !there.contains(path)));
         }
         let store = self.store().object_store();
-        let mut asked = futures::stream::iter(files.iter().map(|file| {
+        let mut asked = futures::stream::iter(paths.into_iter().enumerate().map(|(at, path)| {
             let store = store.clone();
             async move {
-                match store.head(&file.path).await {
+                match store.head(&path).await {
                     Ok(_) => Ok(None),
-                    Err(StoreError::NotFound { .. }) => Ok(Some(file)),
-                    Err(e) => Err(store_error(e, "looking for", file.path.as_ref())),
+                    Err(StoreError::NotFound { .. }) => Ok(Some(at)),
+                    Err(e) => Err(store_error(e, "looking for", path.as_ref())),
                 }
             }
         }))

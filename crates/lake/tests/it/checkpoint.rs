@@ -1,4 +1,4 @@
-//! A hundredth version brings a checkpoint, as every tenth does: whatever of it fails, the batch is in the log once, and readers see all.
+//! A hundredth version brings a checkpoint, as every twentieth does: whatever of it fails, the batch is in the log once, and readers see all.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use alluvium_core::{AddedFile, Column, DataType, Durability, TableSpec};
 use alluvium_lake::{
-    ColumnEdit, Commit, DeltaLog, Edits, LedgerRule, Published, SpliceFile, SpliceSettings, Spliced, SplicedFile, Store,
+    ColumnEdit, Commit, DeltaLog, Edits, LedgerRule, Published, PutNew, SpliceFile, SpliceSettings, Spliced, SplicedFile, Store,
     arrow_schema,
 };
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray};
@@ -14,7 +14,9 @@ use arrow::compute::{cast, concat_batches, interleave};
 use arrow::datatypes::{DataType as ArrowType, Field, SchemaRef};
 use bytes::Bytes;
 use object_store::path::Path;
+use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::file::properties::WriterProperties;
 
 use crate::common::{LIFE, key};
 
@@ -288,4 +290,58 @@ async fn the_files_of_other_projects_test_tables_become_the_naive_rewrite() {
     }
     eprintln!("{files} files of {tables} tables, {fell_back} of them encoded whole; {values} values compared");
     assert!(files > 50 && values > 1000, "{files} files of {tables} tables, {values} values");
+}
+
+/// A file that is not read whole: 60,000 rows in three row groups, of which the second changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_copied_on_the_disk_is_what_would_be_copied_through_memory() {
+    let spec = table(vec![("id".to_owned(), DataType::String), ("body".to_owned(), DataType::String)]);
+    let schema = arrow_schema(&spec);
+    let rows = 60_000_u64;
+    let ids = StringArray::from_iter_values((0..rows).map(|i| format!("id-{i}")));
+    let bodies = StringArray::from_iter_values((0..rows).map(|i| format!("{:x}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15))));
+    let batch = RecordBatch::try_new(schema.clone(), vec![Arc::new(ids) as ArrayRef, Arc::new(bodies)]).unwrap();
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(20_000)).build();
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, schema.clone(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    assert!(bytes.len() > 1 << 20, "{} bytes are read whole", bytes.len());
+
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("t")).unwrap();
+    std::fs::write(dir.path().join("t/a.parquet"), &bytes).unwrap();
+    let log = adopt(dir.path(), "t", &spec).await;
+    let entry = log.standing_files(1).await.unwrap().remove(0);
+    let memory = Store::over(Arc::new(object_store::memory::InMemory::new()));
+    assert_eq!(memory.put_new(&Path::from("t/a.parquet"), bytes.clone().into()).await.unwrap(), PutNew::Created);
+
+    let new: ArrayRef = Arc::new(StringArray::from(vec!["new", "newer"]));
+    let edits = Edits {
+        deleted: Vec::new(),
+        columns: vec![ColumnEdit { column: "id".to_owned(), rows: vec![20_001, 39_999], values: new }],
+    };
+    let settings = SpliceSettings::new(&spec, &schema);
+    let mut made = Vec::new();
+    for log in [log.clone(), DeltaLog::new(&memory, Path::from("t"))] {
+        let file = SpliceFile::open(&log, &entry).await.unwrap();
+        let mut spliced = file.splice(&edits, &settings, None).await.unwrap();
+        assert!(!spliced.fell_back);
+        made.push((spliced.files.remove(0).pieces, file.bytes_read()));
+    }
+    let ((on_disk, read), (in_memory, _)) = (made.remove(0), made.remove(0));
+    assert!(read * 3 < bytes.len() as u64, "{read} of {} bytes were read", bytes.len());
+    let wanted = Bytes::from(in_memory.read().unwrap());
+    assert_eq!(on_disk.len(), wanted.len() as u64);
+
+    // Copied by the kernel; read and put where something stands between the disk and who puts; and in another store.
+    let disk = Store::open(&dir.path().display().to_string(), dir.path(), Durability::Disk).unwrap();
+    let stores = [("t/new.parquet", disk.clone()), ("t/layered.parquet", disk.layered(|below| below)), ("t/b.parquet", memory)];
+    for (name, store) in stores {
+        let path = Path::from(name);
+        assert_eq!(store.stage_own(&path, on_disk.clone()).await.unwrap(), PutNew::Created, "{name}");
+        assert_eq!(store.get(&path).await.unwrap().unwrap(), wanted, "{name}");
+    }
+    assert_eq!(disk.stage_own(&Path::from("t/a.parquet"), on_disk).await.unwrap(), PutNew::Exists);
+    assert_eq!(std::fs::read(dir.path().join("t/a.parquet")).unwrap(), bytes, "what stands there stays");
 }
