@@ -61,5 +61,7 @@ async fn applications_that_came_before_a_checkpoint_are_settled_by_it_when_the_e
         assert!(matches!(publish(&log, "app", batch).await.unwrap(), Published::Fenced { newest } if newest.batch.0 == 99));
     }
     assert!(matches!(publish(&log, "app", 99).await.unwrap(), Published::AlreadyPublished { .. }));
-    assert_eq!(Store::over(store.clone()).list(&Path::from(format!("{TABLE}/_delta_log")), None).await.unwrap().len(), 3);
+    // The entry, a checkpoint of every twentieth version, and the hint at the last.
+    let left = Store::over(store.clone()).list(&Path::from(format!("{TABLE}/_delta_log")), None).await.unwrap();
+    assert_eq!(left.len(), 1 + 5 + 1, "{left:?}");
 }
