@@ -117,10 +117,8 @@ impl Finishing<'_> {
             _ => recorded,
         };
         self.follow_with(&TableSpec::dead_letters(), &app, key, &recorded.dead_letters).await?;
-        let (outcomes, retries) = (TableSpec::outcomes(), TableSpec::retries());
-        let outcomes = self.follow_with(&outcomes, &app, key, &recorded.outcomes);
-        let retries = self.follow_with(&retries, &app, key, &recorded.retries);
-        futures::future::try_join(outcomes, retries).await?;
+        self.follow_with(&TableSpec::outcomes(), &app, key, &recorded.outcomes).await?;
+        self.follow_with(&TableSpec::retries(), &app, key, &recorded.retries).await?;
         self.notifications(&app, key, recorded, &spec.name, version, committed_at_ms).await?;
         let mark = DoneMark {
             format: RECORD_FORMAT,
