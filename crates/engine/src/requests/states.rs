@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Mutation, RecordBody, Result,
-    Shard, TableFiles, TableName, TableSpec, parse_data_file,
+    Attempt, BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Mutation, RecordBody,
+    Result, Shard, TableFiles, TableName, TableSpec, parse_data_file,
 };
 use alluvium_lake::{ChainStore, StageSettings, Stager, arrow_schema, blocking, in_place};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
@@ -202,19 +202,21 @@ fn text<'r>(rows: &'r RecordBatch, column: &str) -> Result<&'r StringArray> {
 }
 
 /// What a finished batch of a chain of mutations did, by the attempt that its table carries: with another memory budget another attempt
-/// may have told of fewer requests. `None` of batch 0.
+/// may have told of fewer requests. Where its mark is lost, by the newest attempt that was no void one. `None` of batch 0.
 pub(crate) async fn mutation_of(chain: &ChainStore, batch: BatchNumber) -> Result<Option<Mutation>> {
     if batch.0 == 0 {
         return Ok(None);
     }
-    let gone = || {
-        Error::new(Kind::Unavailable, format!("batch {batch} of mutations is finished, and its record or mark is gone"))
-            .hint("run again; restore _alluvium/chains from a backup if that does not help")
+    let attempts: Vec<Attempt> = match chain.done_mark(batch).await? {
+        Some(mark) => vec![mark.attempt],
+        None => chain.listing().await?.records.get(&batch).into_iter().flatten().rev().copied().collect(),
     };
-    let mark = chain.done_mark(batch).await?.ok_or_else(gone)?;
-    let record = chain.record(BatchKey { batch, attempt: mark.attempt }).await?.ok_or_else(gone)?;
-    match record.body {
-        RecordBody::Intent(recorded) => Ok(recorded.mutation),
-        RecordBody::Void => Err(gone()),
+    for attempt in attempts {
+        let record = chain.record(BatchKey { batch, attempt }).await?;
+        if let Some(RecordBody::Intent(recorded)) = record.map(|record| record.body) {
+            return Ok(recorded.mutation);
+        }
     }
+    Err(Error::new(Kind::Unavailable, format!("batch {batch} of mutations is finished, and its record is gone"))
+        .hint("run again; restore _alluvium/chains from a backup if that does not help"))
 }
