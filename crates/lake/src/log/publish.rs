@@ -22,7 +22,7 @@ use crate::store::PutNew;
 /// A commit is given up, loudly, after losing this many races.
 const MAX_TRIES: u32 = 1000;
 /// A checkpoint is written when this many versions have passed since the last.
-const CHECKPOINT_INTERVAL: u64 = 20;
+const CHECKPOINT_INTERVAL: u64 = 100;
 
 /// What a batch does to one table.
 #[derive(Debug, Clone, Copy)]

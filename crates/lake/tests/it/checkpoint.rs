@@ -1,4 +1,4 @@
-//! A hundredth version brings a checkpoint, as every twentieth does: whatever of it fails, the batch is in the log once, and readers see all.
+//! The hundredth version brings a checkpoint: whatever of it fails, the batch is in the log once, and readers see all.
 
 use std::sync::Arc;
 
@@ -61,7 +61,5 @@ async fn applications_that_came_before_a_checkpoint_are_settled_by_it_when_the_e
         assert!(matches!(publish(&log, "app", batch).await.unwrap(), Published::Fenced { newest } if newest.batch.0 == 99));
     }
     assert!(matches!(publish(&log, "app", 99).await.unwrap(), Published::AlreadyPublished { .. }));
-    // The entry, a checkpoint of every twentieth version, and the hint at the last.
-    let left = Store::over(store.clone()).list(&Path::from(format!("{TABLE}/_delta_log")), None).await.unwrap();
-    assert_eq!(left.len(), 1 + 5 + 1, "{left:?}");
+    assert_eq!(Store::over(store.clone()).list(&Path::from(format!("{TABLE}/_delta_log")), None).await.unwrap().len(), 3);
 }
