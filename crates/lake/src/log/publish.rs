@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::actions::CommitText;
 use super::files::mark_of_logged;
-use super::state::TableState;
+use super::state::{LOOK_INTERVAL, MAX_LOOKS, TableState};
 use super::table::{DeltaLog, entry_version};
 use crate::machine::Machine;
 #[cfg(feature = "plants")]
@@ -142,40 +142,17 @@ impl DeltaLog {
             }
             state.check_protocol(&table)?;
             state.check_incarnation(commit.incarnation, &table)?;
-            match self.keeps_to_the_ledger(commit, &state).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    // Only what stands there now tells; what this process saw last may be old.
-                    let fresh = self.existing_state(commit.app_id).await?;
-                    if fresh.version == state.version {
-                        return Ok(Published::Moved);
+            let adds = match self.planned(commit, &state).await {
+                Ok(adds) => adds,
+                Err(Err(e)) if !matches!(e.kind(), Kind::Corrupt | Kind::NotFound) => return Err(e),
+                // What this process saw last may be old, or cleaned up since: only what stands there now tells.
+                Err(answer) => match self.other_than(&state, matches!(answer, Ok(Published::Refused { .. }))).await? {
+                    Some(fresh) => {
+                        state = fresh;
+                        continue;
                     }
-                    state = fresh;
-                    continue;
-                }
-                Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) => {
-                    let fresh = self.existing_state(commit.app_id).await?;
-                    if fresh.version == state.version {
-                        return Err(e);
-                    }
-                    state = fresh;
-                    continue;
-                }
-                Err(e) => return Err(e),
-            }
-            let adds = match self.planned(commit, state.version).await {
-                Ok(Ok(adds)) => adds,
-                Ok(Err(missing)) => return Ok(Published::Refused { missing }),
-                // The version may have been cleaned up since it was seen; only a log that stands where it stood is damaged.
-                Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::NotFound) => {
-                    let fresh = self.existing_state(commit.app_id).await?;
-                    if fresh.version == state.version {
-                        return Err(e);
-                    }
-                    state = fresh;
-                    continue;
-                }
-                Err(e) => return Err(e),
+                    None => return answer,
+                },
             };
             let target = state.version + 1;
             let bytes = commit_bytes(commit, &adds, &state, self.store().machine().as_ref());
@@ -276,12 +253,33 @@ impl DeltaLog {
         Ok(state)
     }
 
-    /// The files to add on top of a version; the first file to remove that is not live there, if there is one.
-    async fn planned<'a>(&self, commit: &Commit<'a>, version: u64) -> Result<std::result::Result<Vec<&'a AddedFile>, String>> {
-        if let Some(missing) = self.first_not_live(commit, version).await? {
-            return Ok(Err(missing));
+    /// The table as it stands now, if that is not the version that was seen; looked for longer where a listing that is late would do harm.
+    async fn other_than(&self, seen: &TableState, longer: bool) -> Result<Option<TableState>> {
+        for look in 0..if longer { MAX_LOOKS } else { 1 } {
+            if look > 0 {
+                self.store().machine().sleep(LOOK_INTERVAL).await;
+            }
+            let fresh = self.existing_state(&seen.app_id).await?;
+            if fresh.version != seen.version {
+                return Ok(Some(fresh));
+            }
         }
-        self.not_carried(commit, version).await.map(Ok)
+        Ok(None)
+    }
+
+    /// The files to add on top of a version, or why the commit does not fit there.
+    async fn planned<'a>(
+        &self,
+        commit: &Commit<'a>,
+        state: &TableState,
+    ) -> std::result::Result<Vec<&'a AddedFile>, Result<Published>> {
+        if !self.keeps_to_the_ledger(commit, state).await.map_err(Err)? {
+            return Err(Ok(Published::Moved));
+        }
+        if let Some(missing) = self.first_not_live(commit, state.version).await.map_err(Err)? {
+            return Err(Ok(Published::Refused { missing }));
+        }
+        self.not_carried(commit, state.version).await.map_err(Err)
     }
 
     /// Whether the table is what the commit's rows were resolved with.

@@ -29,8 +29,8 @@ pub struct TableState {
 }
 
 /// A log that seems damaged or gone is read so often, with so much time between, before it is said to be.
-const MAX_LOOKS: u32 = 4;
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const MAX_LOOKS: u32 = 4;
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The property that says whether a table has a change data feed.
 pub(super) const FEED: &str = "delta.enableChangeDataFeed";

@@ -11,7 +11,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use crate::common::{TABLE, create, key, live, log, publish};
+use crate::common::{TABLE, commit, create, file, key, live, log, publish};
 
 fn entry(version: u64) -> Path {
     Path::from(format!("{TABLE}/_delta_log/{version:020}.json"))
@@ -33,6 +33,21 @@ async fn versions_of_others_in_between_are_noticed_and_the_batch_lands_once() {
     assert_eq!(publish(&ours, "app", 3).await.unwrap(), Published::Fenced { newest: key(4) });
     assert_eq!(publish(&ours, "app", 5).await.unwrap(), Published::Committed { version: 8 });
     assert_eq!(live(&store).await.len(), 5 + 3);
+}
+
+/// What another process added after the version that this one remembers may be removed by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_came_after_what_is_remembered_can_be_removed() {
+    for own_chain in [true, false] {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let ours = create(&store).await;
+        assert_eq!(publish(&ours, "app", 1).await.unwrap(), Published::Committed { version: 1 });
+        let other = if own_chain { "app" } else { "other" };
+        assert_eq!(publish(&log(&store), other, 2).await.unwrap(), Published::Committed { version: 2 });
+        let (adds, removes) = ([file("new")], [format!("{other}-2.parquet")]);
+        assert_eq!(ours.publish(&commit("app", 3, &adds, &removes)).await.unwrap(), Published::Committed { version: 3 });
+        assert_eq!(live(&store).await, ["app-1.parquet", "new.parquet"]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
