@@ -59,8 +59,8 @@ pub use rows::{MarksDiffer, ReadBudget, RowStream, Rows};
 pub use schema::{arrow_schema, arrow_type};
 pub use seats::{Seats, Share};
 pub use sorted::{
-    KeyHash, KeyMap, KeySet, MAX_SORTED_VALUE_BYTES, MergeMode, SORTED_FORMAT, SortedFile, SortedKey, SortedScan, SortedSize,
-    SortedWriter, merge_sorted,
+    KeyHash, KeyMap, KeySet, MAX_SORTED_VALUE_BYTES, MergeMode, SORTED_FORMAT, ShutSortedFile, SortedFile, SortedKey, SortedScan,
+    SortedSize, SortedWriter, merge_sorted,
 };
 pub use sources::{fix_source_shards, source_shards};
 pub use splice::{ColumnEdit, Edits, SpliceFile, SpliceSettings, Spliced, SplicedFile, Wanted};

@@ -96,15 +96,33 @@ impl ChainWork<'_> {
             return Ok(ledger);
         }
         // Nobody made the table, or it has moved on since so far that what was folded for its position then is gone.
+        let (mut position, mut table) = self.position_now().await?;
+        loop {
+            match DatasetLedger::at(self.engine, &self.incarnation, self.dataset, position, table).await {
+                Err(e) if e.may_pass() => {
+                    // What others have merged meanwhile tells of later positions only.
+                    let now = self.position_now().await?;
+                    if now.0 == position {
+                        return Err(e);
+                    }
+                    (position, table) = now;
+                }
+                ledger => return ledger,
+            }
+        }
+    }
+
+    /// The position of the ledger that rows are to be resolved at, and that of the table, if it is there: else it will be made at the newest.
+    async fn position_now(&self) -> Result<(LedgerPosition, Option<LedgerPosition>)> {
+        let log = self.engine.log_of(&TableSpec::data(self.dataset));
         let table = log.state(&app_id(self.chain.chain())).await?.map(|state| state.ledger());
         #[cfg(feature = "plants")]
         let table = table.filter(|_| !alluvium_lake::Plant::IngestUnderNewestLedger.grows());
         let position = match table {
             Some(position) => position,
-            // The table will be made at the newest.
             None => LedgerPosition(self.engine.requests_taken(&self.incarnation).await?.0),
         };
-        DatasetLedger::at(self.engine, &self.incarnation, self.dataset, position, table).await
+        Ok((position, table))
     }
 
     /// Adds what resolving the rows says of requests that waited for such rows.

@@ -88,7 +88,13 @@ async fn submit(work: &mut ChainWork<'_>, source: &str, lines: Bytes) -> Result<
             }
         } else {
             let (record, sweeps) = work.record_of(key, range, 0, staged);
-            let Some(outcome) = work.write(&record, sweeps).await? else { continue };
+            let outcome = match work.write(&record, sweeps).await {
+                Ok(Some(outcome)) => outcome,
+                Ok(None) => continue,
+                // What was taken in is passed over.
+                Err(e) if is_finished(work, key, &e).await? => continue,
+                Err(e) => return Err(e),
+            };
             summary.batches += 1;
             summary.outcome += outcome;
         }
@@ -108,17 +114,25 @@ pub(super) async fn next_key(work: &mut ChainWork<'_>) -> Result<(ChainListing, 
             Some(newest) if listing.done.contains(&newest.batch) => {
                 BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }
             }
-            Some(newest) => match work.resume(&listing, newest).await? {
-                Resumed::Done(..) => continue,
-                Resumed::Again(record) => {
-                    let _either_way_look_again = work.write(&record, Vec::new()).await?;
-                    continue;
-                }
-                Resumed::Anew(key) => key,
+            Some(newest) => match work.resume(&listing, newest).await {
+                Ok(Resumed::Done(..)) => continue,
+                Ok(Resumed::Again(record)) => match work.write(&record, Vec::new()).await {
+                    Ok(_either_way_look_again) => continue,
+                    Err(e) if is_finished(work, record.key(), &e).await? => continue,
+                    Err(e) => return Err(e),
+                },
+                Ok(Resumed::Anew(key)) => key,
+                Err(e) if is_finished(work, newest, &e).await? => continue,
+                Err(e) => return Err(e),
             },
         };
         return Ok((listing, key));
     }
+}
+
+/// Whether a batch could not be finished because others did, and went on: this process stood still for longer than its lease.
+async fn is_finished(work: &ChainWork<'_>, key: BatchKey, error: &Error) -> Result<bool> {
+    Ok(error.kind() == Kind::Fenced && work.chain.done_mark(key.batch).await?.is_some())
 }
 
 /// The range of a batch that takes nothing from the chain's source: the source's next batch goes on where the last one ended.

@@ -1,8 +1,8 @@
 //! A chain of a dataset and what any round of it does, whatever its source: finish what is recorded, record what was staged.
 
 use alluvium_core::{
-    BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, Error, Incarnation, Kind, Range, RecordBody, Result, Shard,
-    TableName, TableSpec, app_id,
+    BatchKey, BatchNumber, BatchOutcome, BatchRecord, BatchSpan, Dataset, Error, Incarnation, Kind, Range, RecordBody, Result,
+    Shard, TableName, TableSpec, app_id,
 };
 #[cfg(feature = "plants")]
 use alluvium_lake::Plant;
@@ -10,6 +10,7 @@ use alluvium_lake::{ChainListing, ChainStore, PutNew, Sweep};
 
 use super::finish::{Amend, Finished, Finishing};
 use crate::engine::Engine;
+use crate::requests::RequestIds;
 
 /// Finished batches whose records are kept though nothing needs them.
 const RECORDS_KEPT: u64 = 64;
@@ -174,8 +175,25 @@ impl<'a> ChainWork<'a> {
         }
         self.finishing = true;
         match self.finishing(false).finish(record).await? {
-            Finished::Done(mark) => Ok(Some(mark.outcome)),
+            Finished::Done(mark) => {
+                if self.dataset.is_requests() && mark.attempt == record.attempt {
+                    self.tell_ids(record).await;
+                }
+                Ok(Some(mark.outcome))
+            }
             Finished::Amend(_) => Ok(None),
+        }
+    }
+
+    /// Writes down which requests a batch that was just finished accepted, while they are in memory; else the next run reads them.
+    async fn tell_ids(&self, record: &BatchRecord) {
+        let files: Vec<String> = Self::intent_of(record).iter().flat_map(|r| &r.data.adds).map(|add| add.path.clone()).collect();
+        let before = BatchNumber(record.batch.0 - 1);
+        let (Some(accepted), Some(span)) = (self.engine.taken_here.of_files(&files), BatchSpan::new(before, record.batch)) else {
+            return;
+        };
+        if let Err(error) = RequestIds::tell(self.engine, &self.incarnation, span, &accepted).await {
+            tracing::debug!(error = %error.chain_text(), "could not write down which requests were accepted; the next run does");
         }
     }
 

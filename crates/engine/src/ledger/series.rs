@@ -4,9 +4,11 @@
 //! make the same bytes of knowledge: the first that is there stays.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::future::Future;
 
 use alluvium_core::{BatchNumber, BatchSpan, Error, Kind, Result, parse_span_file, span_file};
-use alluvium_lake::{KeyHash, MergeMode, SortedFile, SortedKey, SortedWriter, Store, merge_sorted};
+use alluvium_lake::{KeyHash, MergeMode, ShutSortedFile, SortedFile, SortedKey, SortedWriter, Store, merge_sorted};
 use object_store::path::Path;
 
 /// Files are merged when there are so many.
@@ -16,17 +18,69 @@ const MOST_MERGED: usize = 12;
 /// Files that another process merges meanwhile are looked for again so often, at most.
 const MAX_LOOKS: u32 = 8;
 
+/// A file of a series: open, or shut where it is looked into once or twice.
+pub(crate) trait SeriesFile: Clone + Send + Sync {
+    /// The file at `path`; `None` if there is none.
+    fn find(store: &Store, path: &Path) -> impl Future<Output = Result<Option<Self>>> + Send;
+    /// How many entries it has.
+    fn entries(&self) -> u64;
+    /// The file, open; `None` if it is gone.
+    fn open(&self) -> impl Future<Output = Result<Option<SortedFile>>> + Send;
+    /// The entries of sorted keys.
+    fn get_many(
+        &self,
+        keys: &[SortedKey],
+        visit: impl FnMut(usize, &[u8]) -> Result<()> + Send,
+    ) -> impl Future<Output = Result<()>> + Send;
+}
+
+impl SeriesFile for SortedFile {
+    async fn find(store: &Store, path: &Path) -> Result<Option<Self>> {
+        Self::open(store, path).await
+    }
+
+    fn entries(&self) -> u64 {
+        self.entries()
+    }
+
+    async fn open(&self) -> Result<Option<SortedFile>> {
+        Ok(Some(self.clone()))
+    }
+
+    async fn get_many(&self, keys: &[SortedKey], visit: impl FnMut(usize, &[u8]) -> Result<()> + Send) -> Result<()> {
+        self.get_many(keys, visit).await
+    }
+}
+
+impl SeriesFile for ShutSortedFile {
+    async fn find(store: &Store, path: &Path) -> Result<Option<Self>> {
+        Self::find(store, path).await
+    }
+
+    fn entries(&self) -> u64 {
+        self.entries()
+    }
+
+    async fn open(&self) -> Result<Option<SortedFile>> {
+        self.open().await
+    }
+
+    async fn get_many(&self, keys: &[SortedKey], visit: impl FnMut(usize, &[u8]) -> Result<()> + Send) -> Result<()> {
+        self.get_many(keys, visit).await
+    }
+}
+
 /// The files of one kind that tell of the batches up to [`Series::to`].
 #[derive(Debug, Clone)]
-pub(crate) struct Series {
+pub(crate) struct Series<F = SortedFile> {
     store: Store,
     directory: String,
     /// In the order of their batches, each beginning where the one before ends: a file tells what its own batches changed, so one
     /// that overlaps another would leave out what both changed back.
-    files: Vec<(BatchSpan, SortedFile)>,
+    files: Vec<(BatchSpan, F)>,
 }
 
-impl Series {
+impl<F: SeriesFile> Series<F> {
     /// Opens the files in a directory that tell of batches up to `up_to`, as far as they go without a gap.
     ///
     /// # Errors
@@ -58,18 +112,14 @@ impl Series {
         let found = self.store.list(&Path::from(self.directory.as_str()), None).await?;
         let mut spans: Vec<BatchSpan> = found.iter().filter_map(|f| parse_span_file(f.path.filename()?)).collect();
         spans.retain(|span| span.to <= up_to);
-        let (mut chain, mut reached) = (Vec::new(), BatchNumber(0));
-        while let Some(next) = spans.iter().filter(|span| span.from == reached).max_by_key(|span| span.to) {
-            chain.push(*next);
-            reached = next.to;
-        }
+        let chain = farthest(spans);
         let mut files = Vec::new();
         for span in chain {
             if let Some(open) = self.files.iter().find(|(known, _)| *known == span) {
                 files.push(open.clone());
                 continue;
             }
-            match SortedFile::open(&self.store, &self.path(span)).await? {
+            match F::find(&self.store, &self.path(span)).await? {
                 Some(file) => files.push((span, file)),
                 None => return Ok(false),
             }
@@ -85,27 +135,21 @@ impl Series {
 
     /// Where the file of a span is.
     pub(crate) fn path(&self, span: BatchSpan) -> Path {
-        Path::from(format!("{}/{}", self.directory, span_file(span)))
+        Self::path_in(&self.directory, span)
     }
 
-    /// Whether any file may hold the key.
-    pub(crate) fn may_contain(&self, key: &SortedKey) -> bool {
-        let hash = KeyHash::of(key);
-        self.files.iter().any(|(_, file)| file.may_contain_hashed(key, hash))
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.files.iter().all(|(_, file)| file.entries() == 0)
-    }
-
-    /// The files, oldest first.
-    pub(crate) fn files(&self) -> impl DoubleEndedIterator<Item = (BatchSpan, &SortedFile)> {
-        self.files.iter().map(|(span, file)| (*span, file))
+    /// Where in a directory the file of a span is.
+    pub(crate) fn path_in(directory: &str, span: BatchSpan) -> Path {
+        Path::from(format!("{directory}/{}", span_file(span)))
     }
 
     /// All entries of sorted keys, from the oldest file to the newest: which key, and the value. If files were merged meanwhile, once more
     /// from the first on.
-    pub(crate) async fn get_all(&self, keys: &[SortedKey], mut visit: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+    pub(crate) async fn get_all(
+        &self,
+        keys: &[SortedKey],
+        mut visit: impl FnMut(usize, &[u8]) -> Result<()> + Send,
+    ) -> Result<()> {
         let mut again: Option<Self> = None;
         for _ in 0..MAX_LOOKS {
             let files = &again.as_ref().unwrap_or(self).files;
@@ -122,34 +166,6 @@ impl Series {
             }
         }
         Err(self.merged_too_often())
-    }
-
-    /// All entries whose keys begin so, from the oldest file to the newest. If files were merged meanwhile, once more from the first on.
-    pub(crate) async fn scan_prefix(&self, prefix: &[u8; 8], mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let mut again: Option<Self> = None;
-        for _ in 0..MAX_LOOKS {
-            match again.as_ref().unwrap_or(self).scan_prefix_once(prefix, &mut visit).await {
-                Err(e) if e.kind() == Kind::NotFound => again = Some(self.opened_again().await?),
-                scanned => return scanned,
-            }
-        }
-        Err(self.merged_too_often())
-    }
-
-    async fn scan_prefix_once(&self, prefix: &[u8; 8], visit: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let mut from = [0; SortedKey::BYTES];
-        from[..8].copy_from_slice(prefix);
-        for (_, file) in &self.files {
-            let mut scan = file.scan_from(&SortedKey(from));
-            while scan.advance().await? {
-                match scan.key().0[..8].cmp(prefix) {
-                    Ordering::Less => {}
-                    Ordering::Equal => visit(scan.value())?,
-                    Ordering::Greater => break,
-                }
-            }
-        }
-        Ok(())
     }
 
     /// What the same batches are told of in now.
@@ -187,7 +203,11 @@ impl Series {
         let (Some((oldest, _)), Some((newest, _))) = (some.first(), some.last()) else { return Ok(()) };
         let Some(span) = BatchSpan::new(oldest.from, newest.to) else { return Ok(()) };
         let mut writer = SortedWriter::new(&self.store, self.path(span))?;
-        let files: Vec<SortedFile> = some.iter().map(|(_, file)| file.clone()).collect();
+        let gone = |span| Error::new(Kind::NotFound, format!("the sorted file {} is gone", self.path(span))).hint("run again");
+        let mut files: Vec<SortedFile> = Vec::with_capacity(some.len());
+        for (span, file) in &some {
+            files.push(file.open().await?.ok_or_else(|| gone(*span))?);
+        }
         merge_sorted(&files, mode, |_, _| true, &mut writer).await?;
         let notes: Vec<&str> = files.iter().map(SortedFile::meta).collect();
         let note = note(&notes);
@@ -198,12 +218,12 @@ impl Series {
                 let _size = written?;
             }
         }
-        let merged = SortedFile::open(&self.store, &self.path(span)).await?.ok_or_else(|| {
+        let merged = F::find(&self.store, &self.path(span)).await?.ok_or_else(|| {
             Error::new(Kind::Unavailable, format!("{} was written and is not there", self.path(span))).hint("run again")
         })?;
         let gone = some.iter().map(|(span, _)| self.path(*span)).collect();
         let keep = |span: &BatchSpan| !some.iter().any(|(other, _)| other == span);
-        let mut files: Vec<(BatchSpan, SortedFile)> = self.files.iter().filter(|(span, _)| keep(span)).cloned().collect();
+        let mut files: Vec<(BatchSpan, F)> = self.files.iter().filter(|(span, _)| keep(span)).cloned().collect();
         files.push((span, merged));
         files.sort_by_key(|(span, _)| *span);
         self.files = files;
@@ -211,8 +231,73 @@ impl Series {
     }
 }
 
+impl Series {
+    /// Whether any file may hold the key.
+    pub(crate) fn may_contain(&self, key: &SortedKey) -> bool {
+        let hash = KeyHash::of(key);
+        self.files.iter().any(|(_, file)| file.may_contain_hashed(key, hash))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.iter().all(|(_, file)| file.entries() == 0)
+    }
+
+    /// The files, oldest first.
+    pub(crate) fn files(&self) -> impl DoubleEndedIterator<Item = (BatchSpan, &SortedFile)> {
+        self.files.iter().map(|(span, file)| (*span, file))
+    }
+
+    /// All entries whose keys begin so, from the oldest file to the newest. If files were merged meanwhile, once more from the first on.
+    pub(crate) async fn scan_prefix(&self, prefix: &[u8; 8], mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut again: Option<Self> = None;
+        for _ in 0..MAX_LOOKS {
+            match again.as_ref().unwrap_or(self).scan_prefix_once(prefix, &mut visit).await {
+                Err(e) if e.kind() == Kind::NotFound => again = Some(self.opened_again().await?),
+                scanned => return scanned,
+            }
+        }
+        Err(self.merged_too_often())
+    }
+
+    async fn scan_prefix_once(&self, prefix: &[u8; 8], visit: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut from = [0; SortedKey::BYTES];
+        from[..8].copy_from_slice(prefix);
+        for (_, file) in &self.files {
+            let mut scan = file.scan_from(&SortedKey(from));
+            while scan.advance().await? {
+                match scan.key().0[..8].cmp(prefix) {
+                    Ordering::Less => {}
+                    Ordering::Equal => visit(scan.value())?,
+                    Ordering::Greater => break,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The spans that, one behind the other from the first batch on, go as far as any do: few long ones rather than many. Processes that fold
+/// at the same time make spans that overlap, and the longest may lead nowhere.
+fn farthest(mut spans: Vec<BatchSpan>) -> Vec<BatchSpan> {
+    // How far it goes from behind a batch on, and by which span; of those that go as far, by the longest.
+    let mut from: BTreeMap<BatchNumber, (BatchNumber, BatchSpan)> = BTreeMap::new();
+    spans.sort_unstable_by_key(|span| std::cmp::Reverse((span.from, span.to)));
+    for span in spans {
+        let reached = from.get(&span.to).map_or(span.to, |(reached, _)| *reached);
+        if from.get(&span.from).is_none_or(|(known, _)| *known < reached) {
+            from.insert(span.from, (reached, span));
+        }
+    }
+    let (mut chain, mut at) = (Vec::new(), BatchNumber(0));
+    while let Some((_, next)) = from.get(&at) {
+        chain.push(*next);
+        at = next.to;
+    }
+    chain
+}
+
 /// The files that are worth to be made into one, if there are any.
-fn mergeable(files: &[(BatchSpan, SortedFile)]) -> Option<&[(BatchSpan, SortedFile)]> {
+fn mergeable<F: SeriesFile>(files: &[(BatchSpan, F)]) -> Option<&[(BatchSpan, F)]> {
     if files.len() < MERGE_FROM {
         return None;
     }
@@ -226,4 +311,41 @@ fn mergeable(files: &[(BatchSpan, SortedFile)]) -> Option<&[(BatchSpan, SortedFi
         first -= 1;
     }
     Some(&files[first..]).filter(|some| some.len() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spans(of: &[(u64, u64)]) -> Vec<BatchSpan> {
+        of.iter().filter_map(|(from, to)| BatchSpan::new(BatchNumber(*from), BatchNumber(*to))).collect()
+    }
+
+    #[test]
+    fn the_longest_span_is_passed_over_where_it_leads_nowhere() {
+        let listed = [(0, 1), (1, 5), (5, 8), (8, 9), (8, 12), (9, 14)];
+        assert_eq!(farthest(spans(&listed)), spans(&[(0, 1), (1, 5), (5, 8), (8, 9), (9, 14)]));
+        assert_eq!(farthest(spans(&listed[..5])), spans(&[(0, 1), (1, 5), (5, 8), (8, 12)]));
+        assert_eq!(farthest(spans(&[(0, 1), (1, 2), (0, 2), (3, 4)])), spans(&[(0, 2)]));
+        assert_eq!(farthest(spans(&[(1, 2)])), []);
+    }
+
+    proptest! {
+        #[test]
+        fn spans_go_as_far_as_any_do(listed in proptest::collection::vec((0_u64..8, 1_u64..8), 0..12)) {
+            let listed: Vec<(u64, u64)> = listed.into_iter().map(|(from, length)| (from, from + length)).collect();
+            // Whatever can be reached, by trying all.
+            let mut reached = std::collections::BTreeSet::from([0]);
+            for _ in 0..listed.len() {
+                let next: Vec<u64> = listed.iter().filter(|(from, _)| reached.contains(from)).map(|(_, to)| *to).collect();
+                reached.extend(next);
+            }
+            let chain = farthest(spans(&listed));
+            let joins = std::iter::once(0).chain(chain.iter().map(|span| span.to.0));
+            prop_assert!(chain.iter().zip(joins).all(|(span, end)| span.from.0 == end));
+            prop_assert_eq!(chain.last().map_or(0, |span| span.to.0), reached.last().copied().unwrap_or(0));
+        }
+    }
 }

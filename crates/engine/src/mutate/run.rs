@@ -359,7 +359,12 @@ impl Mutating<'_> {
         });
         let ledger = Box::pin(DatasetLedger::at(self.engine, &self.incarnation, self.dataset, to, Some(from))).await;
         let standing = standing.await.map_err(|e| Error::new(Kind::Internal, "reading the log").source(e))?;
-        let ledger = ledger?;
+        let ledger = match ledger {
+            Ok(ledger) => ledger,
+            // What others have merged since tells of later positions only.
+            Err(e) if e.may_pass() && self.went_on(from, taken).await? => return Ok(Round::Again),
+            Err(e) => return Err(e),
+        };
         let mut folded = ledger.clone();
         let Some(evolved) = log.evolve(&spec, &self.incarnation, &app, self.engine.clock.now_ms()).await? else {
             return Ok(Round::Again);
@@ -415,6 +420,12 @@ impl Mutating<'_> {
             }
             Finished::Amend(_) => Ok(Round::Again),
         }
+    }
+
+    /// Whether other processes moved the table, or took requests in, since it was at that position and so many were taken in.
+    async fn went_on(&self, from: LedgerPosition, taken: BatchNumber) -> Result<bool> {
+        let state = self.engine.log_of(&TableSpec::data(self.dataset)).state(&app_id(self.chain.chain())).await?;
+        Ok(state.is_none_or(|state| state.ledger() != from) || self.engine.requests_taken(&self.incarnation).await? != taken)
     }
 
     /// How far the table moves at a time: as far as the memory allows, by one batch of requests at least.

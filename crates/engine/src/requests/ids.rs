@@ -1,15 +1,16 @@
 //! Which requests were accepted, by their ids: so that the same is taken once, and another of the same id refused.
 
 use alluvium_core::{BatchNumber, BatchSpan, Error, Incarnation, Kind, RequestDigest, Result};
-use alluvium_lake::{KeyMap, MergeMode, SortedKey, SortedWriter};
+use alluvium_lake::{KeyMap, MergeMode, ShutSortedFile, SortedKey, SortedWriter};
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::table::Accepted;
 use crate::engine::Engine;
 use crate::ledger::Series;
 
 /// The ids of the requests that the batches up to one have accepted.
 #[derive(Debug)]
-pub(crate) struct RequestIds(Series);
+pub(crate) struct RequestIds(Series<ShutSortedFile>);
 
 /// What is known of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,26 +34,8 @@ impl RequestIds {
         while series.to() < finished {
             let to = engine.batches_at_once(incarnation, series.to(), finished, engine.requests_folded_at_once()).await?;
             let Some(span) = BatchSpan::new(series.to(), to) else { break };
-            let mut entries: Vec<(SortedKey, [u8; 40])> = engine
-                .accepted(incarnation, span)
-                .await?
-                .iter()
-                .map(|accepted| {
-                    (id_key(&accepted.request.id), encode(KnownRequest { digest: accepted.digest, batch: accepted.batch }))
-                })
-                .collect();
-            entries.sort_unstable();
-            let mut writer = SortedWriter::new(&engine.store, series.path(span))?;
-            for (key, value) in &entries {
-                writer.push(*key, value)?;
-            }
-            match writer.finish("").await {
-                // Another process was quicker with the same.
-                Err(e) if e.kind() == Kind::Conflict => {}
-                written => {
-                    let _size = written?;
-                }
-            }
+            let accepted = engine.accepted(incarnation, span).await?;
+            Self::tell(engine, incarnation, span, &accepted).await?;
             series.extend(finished).await?;
             if series.to() < to {
                 return Err(Error::new(Kind::Unavailable, "an index of requests was written and is not there").hint("run again"));
@@ -66,9 +49,27 @@ impl RequestIds {
         Ok(Self(series))
     }
 
+    /// Writes down which requests the batches of a span accepted, if nobody else has.
+    pub(crate) async fn tell(engine: &Engine, incarnation: &Incarnation, span: BatchSpan, accepted: &[Accepted]) -> Result<()> {
+        let of_id = |accepted: &Accepted| {
+            (id_key(&accepted.request.id), encode(KnownRequest { digest: accepted.digest, batch: accepted.batch }))
+        };
+        let mut entries: Vec<(SortedKey, [u8; 40])> = accepted.iter().map(of_id).collect();
+        entries.sort_unstable();
+        let directory = engine.resolver.request_ids_dir(incarnation);
+        let mut writer = SortedWriter::new(&engine.store, Series::<ShutSortedFile>::path_in(&directory, span))?;
+        for (key, value) in &entries {
+            writer.push(*key, value)?;
+        }
+        match writer.finish("").await {
+            // Another process was quicker with the same.
+            Err(e) if e.kind() == Kind::Conflict => Ok(()),
+            written => written.map(|_size| ()),
+        }
+    }
+
     /// What is known of these ids' keys.
     pub(crate) async fn known(&self, mut keys: Vec<SortedKey>) -> Result<KeyMap<KnownRequest>> {
-        keys.retain(|key| self.0.may_contain(key));
         keys.sort_unstable();
         keys.dedup();
         let mut known = KeyMap::default();

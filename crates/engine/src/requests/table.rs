@@ -35,6 +35,15 @@ impl TakenHere {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (files, accepted);
     }
 
+    /// The requests that are in these files, if they were the last; in none there are none.
+    pub(crate) fn of_files(&self, files: &[String]) -> Option<Vec<Accepted>> {
+        if files.is_empty() {
+            return Some(Vec::new());
+        }
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (taken.0 == files).then(|| taken.1.clone())
+    }
+
     /// The requests of the files among `live`, which are taken out of it; nothing unless all of them are there.
     fn take_from(&self, live: &mut Vec<LiveFile>) -> Vec<Accepted> {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);

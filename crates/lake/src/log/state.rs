@@ -8,10 +8,11 @@ use alluvium_core::{
     Column, Error, Incarnation, Kind, LedgerPosition, LedgerShape, Result, TableSpec, TxnVersion, ledger_app_id, shape_app_id,
 };
 use delta_kernel::snapshot::Snapshot;
+use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
 use super::actions::{CommitActions, Metadata, Protocol};
-use super::table::DeltaLog;
+use super::table::{DeltaLog, entry_version};
 use crate::blocking::blocking;
 use crate::schema::delta_field;
 use crate::store::said;
@@ -31,6 +32,8 @@ pub struct TableState {
 /// A log that seems damaged or gone is read so often, with so much time between, before it is said to be.
 pub(super) const MAX_LOOKS: u32 = 4;
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Entries that are read at the same time, at most.
+const ENTRIES_AT_ONCE: usize = 16;
 
 /// The property that says whether a table has a change data feed.
 pub(super) const FEED: &str = "delta.enableChangeDataFeed";
@@ -234,10 +237,73 @@ impl DeltaLog {
 
     async fn state_now(&self, app_id: &str) -> Result<Option<TableState>> {
         self.forget(app_id);
+        let state = match self.state_by_entries(app_id).await {
+            Ok(Some(state)) if state.check_protocol(self.root().as_ref()).is_ok() => state,
+            // What is wrong with the log, if anything is, says the one who knows all forms that a log can have.
+            _ => match self.state_by_kernel(app_id, None).await {
+                Ok(state) => state,
+                // That there is no log at all is told from a log that cannot be read by looking.
+                Err(_) if !self.exists().await? => return Ok(None),
+                // Between the two, another process may have made the table: then it is looked at again.
+                Err(e) => return Err(e),
+            },
+        };
+        self.remember(&state);
+        Ok(Some(state))
+    }
+
+    /// The newest version, by each entry after the newest checkpoint, read once; `None` if entries are not all there.
+    async fn state_by_entries(&self, app_id: &str) -> Result<Option<TableState>> {
+        let hinted = self.checkpoint_hinted().await?;
+        let names = self.names(hinted.and_then(|version| version.checked_sub(1))).await?;
+        let of_checkpoint = |name: &&String| name[20..].starts_with(".checkpoint");
+        let checkpoint: Option<u64> = names.iter().filter(of_checkpoint).filter_map(|name| name[..20].parse().ok()).max();
+        let first = checkpoint.map_or(0, |version| version + 1);
+        let versions: Vec<u64> = names.iter().filter_map(|name| entry_version(name)).filter(|v| *v >= first).collect();
+        if versions.iter().zip(first..).any(|(version, expected)| *version != expected) {
+            return Ok(None);
+        }
+        let mut state = match checkpoint {
+            Some(version) => Some(self.state_by_kernel(app_id, Some(version)).await?),
+            None => None,
+        };
+        let read = |version| async move { self.commit_actions(version).await.map(|actions| (version, actions)) };
+        let mut entries = stream::iter(versions).map(read).buffered(ENTRIES_AT_ONCE);
+        while let Some((version, actions)) = entries.try_next().await? {
+            match (&mut state, &actions) {
+                (Some(state), actions) => state.advance(version, actions),
+                (None, CommitActions { metadata: Some(metadata), protocol: Some(protocol), .. }) => {
+                    let mut first = TableState {
+                        version,
+                        metadata: metadata.clone(),
+                        protocol: protocol.clone(),
+                        app_id: app_id.to_owned(),
+                        txn: None,
+                        ledger: LedgerPosition::BEGINNING,
+                        shape: None,
+                    };
+                    first.advance(version, &actions);
+                    state = Some(first);
+                }
+                (None, _) => return Ok(None),
+            }
+        }
+        Ok(state)
+    }
+
+    /// The version of which the log says that its newest checkpoint is, if it says anything that can be read.
+    async fn checkpoint_hinted(&self) -> Result<Option<u64>> {
+        let text = self.store().get(&self.root().clone().join("_delta_log").join("_last_checkpoint")).await?;
+        Ok(text.and_then(|text| serde_json::from_slice::<Value>(&text).ok()?.get("version")?.as_u64()))
+    }
+
+    /// A version (the newest, without one), as delta-rs's kernel reads it.
+    async fn state_by_kernel(&self, app_id: &str, version: Option<u64>) -> Result<TableState> {
         let (engine, url, app) = (self.for_one_look().engine(), self.url(), app_id.to_owned());
         let read = blocking("reading a table's log", move || {
-            let snapshot = Snapshot::builder_for(url).build(engine.as_ref());
-            Ok(snapshot.and_then(|s| {
+            let builder = Snapshot::builder_for(url);
+            let builder = if let Some(version) = version { builder.at_version(version) } else { builder };
+            Ok(builder.build(engine.as_ref()).and_then(|s| {
                 let txn = s.get_app_id_version(&app, engine.as_ref())?;
                 let properties = s.table_configuration().metadata().configuration();
                 let (ledger, shape) = match properties.get("alluvium.incarnation").map(|of| Incarnation(of.clone())) {
@@ -251,17 +317,9 @@ impl DeltaLog {
             }))
         })
         .await?;
-        let (snapshot, txn, (ledger, shape)) = match read {
-            Ok(read) => read,
-            // That there is no log at all is told from a log that cannot be read by looking.
-            Err(_) if !self.exists().await? => return Ok(None),
-            // Between the two, another process may have made the table: then it is looked at again.
-            Err(e) => return Err(self.kernel_error(e)),
-        };
+        let (snapshot, txn, (ledger, shape)) = read.map_err(|e| self.kernel_error(e))?;
         let (metadata, protocol) = self.identity(&snapshot)?;
-        let state = TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn, ledger, shape };
-        self.remember(&state);
-        Ok(Some(state))
+        Ok(TableState { version: snapshot.version(), metadata, protocol, app_id: app_id.to_owned(), txn, ledger, shape })
     }
 
     fn identity(&self, snapshot: &Arc<Snapshot>) -> Result<(Metadata, Protocol)> {

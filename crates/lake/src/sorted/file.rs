@@ -12,13 +12,12 @@ use object_store::path::Path;
 use super::SortedKey;
 use super::block::{self, Unpacker};
 use super::filter::KeyHash;
-use super::format::{BlockPlace, Footer, Tail, corrupt};
+use super::format::{BlockPlace, Tail, corrupt};
 use super::plan::{Fetch, Fetches, NeededBlocks};
 use super::scan::SortedScan;
+use super::shut::ShutSortedFile;
 use crate::store::Store;
 
-/// So much of a file's end is read at first; that of a small file is all that is needed of it.
-const END_BYTES: u64 = 64 << 10;
 /// Fetches of one look-up on their way at a time.
 const FETCHES_IN_FLIGHT: usize = 8;
 
@@ -29,7 +28,7 @@ pub struct SortedFile {
 }
 
 pub(super) struct Inner {
-    store: Store,
+    pub(super) store: Store,
     pub(super) path: Path,
     pub(super) tail: Tail,
 }
@@ -47,18 +46,10 @@ impl SortedFile {
     /// [`Kind::Corrupt`] if it is damaged, [`Kind::Unsupported`] if a newer program wrote it, [`Kind::Unavailable`] if the store
     /// failed.
     pub async fn open(store: &Store, path: &Path) -> Result<Option<Self>> {
-        let Some((size, end)) = store.end_of(path, END_BYTES).await? else { return Ok(None) };
-        let footer = Footer::decode(&end, size, path.as_ref())?;
-        let end_offset = size - end.len() as u64;
-        let tail = match footer.tail_offset().checked_sub(end_offset) {
-            Some(within) => end.slice(usize::try_from(within).unwrap_or(end.len()).min(end.len())..),
-            None => match store.range_of(path, footer.tail_offset()..size).await? {
-                Some(tail) => tail,
-                None => return Ok(None),
-            },
-        };
-        let tail = footer.decode_tail(&tail, path.as_ref())?;
-        Ok(Some(Self { inner: Arc::new(Inner { store: store.clone(), path: path.clone(), tail }) }))
+        match ShutSortedFile::find(store, path).await? {
+            Some(shut) => shut.open().await,
+            None => Ok(None),
+        }
     }
 
     /// The note that was written with the file.
@@ -105,23 +96,11 @@ impl SortedFile {
     /// # Errors
     /// What `visit` returns; [`Kind::Internal`] if the keys do not ascend; [`Kind::Corrupt`] if a block is damaged;
     /// [`Kind::NotFound`] if the file has been deleted; [`Kind::Unavailable`] if the store failed.
-    pub async fn get_many(&self, keys: &[SortedKey], mut visit: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+    pub async fn get_many(&self, keys: &[SortedKey], visit: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
         if !keys.is_sorted() {
-            return Err(Error::new(Kind::Internal, format!("keys looked up in {} do not ascend", self.inner.path)));
+            return Err(Inner::out_of_order(&self.inner.path));
         }
-        let tail = &self.inner.tail;
-        let fetches = Fetches { places: &tail.blocks, blocks: NeededBlocks::new(tail, keys).peekable() };
-        let mut fetched = stream::iter(fetches)
-            .map(|fetch| async move { self.inner.fetch(fetch.bytes.clone()).await.map(|bytes| (fetch, bytes)) })
-            .buffered(FETCHES_IN_FLIGHT);
-        let (mut unpacker, mut next_key) = (Unpacker::default(), 0);
-        while let Some((fetch, bytes)) = fetched.next().await.transpose()? {
-            for number in &fetch.blocks {
-                let block = self.inner.unpack(&mut unpacker, &fetch, &bytes, *number)?;
-                next_key = self.inner.join(block, keys, next_key, &mut visit)?;
-            }
-        }
-        Ok(())
+        self.inner.look_up(NeededBlocks::new(&self.inner.tail, keys), keys, visit).await
     }
 
     /// All entries, in order.
@@ -139,12 +118,38 @@ impl SortedFile {
 }
 
 impl Inner {
+    pub(super) fn gone(path: &Path) -> Error {
+        Error::new(Kind::NotFound, format!("the sorted file {path} is gone"))
+            .hint("another process replaced it with a newer one; run the command again")
+    }
+
+    pub(super) fn out_of_order(path: &Path) -> Error {
+        Error::new(Kind::Internal, format!("keys looked up in {path} do not ascend"))
+    }
+
     pub(super) async fn fetch(&self, bytes: Range<u64>) -> Result<Bytes> {
-        let gone = || {
-            Error::new(Kind::NotFound, format!("the sorted file {} is gone", self.path))
-                .hint("another process replaced it with a newer one; run the command again")
-        };
-        self.store.range_of(&self.path, bytes).await?.ok_or_else(gone)
+        self.store.range_of(&self.path, bytes).await?.ok_or_else(|| Self::gone(&self.path))
+    }
+
+    /// Tells `visit` what the blocks that are needed hold of `keys`, which ascend.
+    pub(super) async fn look_up(
+        &self,
+        needed: NeededBlocks<'_>,
+        keys: &[SortedKey],
+        mut visit: impl FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let fetches = Fetches { places: &self.tail.blocks, blocks: needed.peekable() };
+        let mut fetched = stream::iter(fetches)
+            .map(|fetch| async move { self.fetch(fetch.bytes.clone()).await.map(|bytes| (fetch, bytes)) })
+            .buffered(FETCHES_IN_FLIGHT);
+        let (mut unpacker, mut next_key) = (Unpacker::default(), 0);
+        while let Some((fetch, bytes)) = fetched.next().await.transpose()? {
+            for number in &fetch.blocks {
+                let block = self.unpack(&mut unpacker, &fetch, &bytes, *number)?;
+                next_key = self.join(block, keys, next_key, &mut visit)?;
+            }
+        }
+        Ok(())
     }
 
     /// The block of that number, out of what was fetched.

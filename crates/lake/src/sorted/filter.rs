@@ -88,6 +88,105 @@ impl FilterBuilder {
     }
 }
 
+/// Where the group of a key begins; `None` if the key is before all that were added.
+fn group_at(pieces: &[Piece], key: &SortedKey, hash: u64) -> Option<usize> {
+    let after = pieces.partition_point(|piece| piece.first <= *key);
+    let piece = after.checked_sub(1).and_then(|i| pieces.get(i))?;
+    Some((piece.start + group_of(hash, piece.groups)) * GROUP_BYTES)
+}
+
+/// Whether all bits of a key are set in its group, as that is stored.
+fn has_bits(group: &[u8], hash: u64) -> bool {
+    let (words, _) = group.as_chunks::<4>();
+    words.iter().zip(bits(hash)).fold(true, |all, (word, bit)| all & (u32::from_be_bytes(*word) & bit != 0))
+}
+
+/// What stands before a filter's groups: which pieces there are.
+#[derive(Debug)]
+pub(super) struct Directory(Vec<Piece>);
+
+impl Directory {
+    /// How long its stored form is, for so many pieces, without the count before it.
+    pub(super) const fn bytes(pieces: usize) -> Option<usize> {
+        pieces.checked_mul(PIECE_BYTES)
+    }
+
+    pub(super) fn decode(bytes: &mut FromFront<'_>, count: usize) -> Option<Self> {
+        let (mut pieces, mut start) = (Vec::with_capacity(count), 0_usize);
+        for _ in 0..count {
+            let (first, groups) = (format::key(bytes)?, bytes.u32()? as usize);
+            if groups == 0 {
+                return None;
+            }
+            pieces.push(Piece { first, start, groups });
+            start += groups;
+        }
+        pieces.is_sorted_by(|a, b| a.first < b.first).then_some(Self(pieces))
+    }
+
+    /// How many bytes all groups have.
+    pub(super) fn groups_bytes(&self) -> Option<usize> {
+        self.0.last().map_or(Some(0), |last| (last.start + last.groups).checked_mul(GROUP_BYTES))
+    }
+}
+
+/// Asks for some keys while the groups pass by.
+#[derive(Debug)]
+pub(super) struct PassingFilter {
+    /// Where the group of a key begins, and the key; in the order of the groups.
+    asked: Vec<(usize, SortedKey)>,
+    next: usize,
+    /// How many bytes of the groups have passed.
+    passed: usize,
+    /// What has passed of the group that is not whole yet.
+    cut: Vec<u8>,
+    found: Vec<SortedKey>,
+}
+
+impl PassingFilter {
+    pub(super) fn new(directory: &Directory, keys: &[SortedKey]) -> Self {
+        let place = |key: &SortedKey| group_at(&directory.0, key, KeyHash::of(key).0).map(|at| (at, *key));
+        let mut asked: Vec<(usize, SortedKey)> = keys.iter().filter_map(place).collect();
+        asked.sort_unstable();
+        Self { asked, next: 0, passed: 0, cut: Vec::new(), found: Vec::new() }
+    }
+
+    /// The next bytes of the groups.
+    pub(super) fn pass(&mut self, mut bytes: &[u8]) {
+        if !self.cut.is_empty() {
+            let (rest, after) = bytes.split_at(bytes.len().min(GROUP_BYTES - self.cut.len()));
+            self.cut.extend_from_slice(rest);
+            if self.cut.len() < GROUP_BYTES {
+                return;
+            }
+            let group = std::mem::take(&mut self.cut);
+            self.pass_groups(&group);
+            bytes = after;
+        }
+        let (groups, cut) = bytes.split_at(bytes.len() - bytes.len() % GROUP_BYTES);
+        self.pass_groups(groups);
+        self.cut.extend_from_slice(cut);
+    }
+
+    fn pass_groups(&mut self, groups: &[u8]) {
+        while let Some((at, key)) = self.asked.get(self.next)
+            && let Some(group) = groups.get(at - self.passed..at - self.passed + GROUP_BYTES)
+        {
+            if has_bits(group, KeyHash::of(key).0) {
+                self.found.push(*key);
+            }
+            self.next += 1;
+        }
+        self.passed += groups.len();
+    }
+
+    /// The keys that may be there, in order.
+    pub(super) fn finish(mut self) -> Vec<SortedKey> {
+        self.found.sort_unstable();
+        self.found
+    }
+}
+
 /// A filter over keys.
 #[derive(Debug, Default)]
 pub(super) struct KeyFilter {
@@ -106,11 +205,8 @@ struct Piece {
 impl KeyFilter {
     /// Whether the key may be among those that were added; false only if it is not.
     pub(super) fn may_contain(&self, key: &SortedKey, KeyHash(hash): KeyHash) -> bool {
-        let after = self.pieces.partition_point(|piece| piece.first <= *key);
-        let Some(piece) = after.checked_sub(1).and_then(|i| self.pieces.get(i)) else { return false };
-        let at = (piece.start + group_of(hash, piece.groups)) * GROUP_BYTES;
-        let (words, _) = self.groups[at..at + GROUP_BYTES].as_chunks::<4>();
-        words.iter().zip(bits(hash)).fold(true, |all, (word, bit)| all & (u32::from_be_bytes(*word) & bit != 0))
+        let Some(at) = group_at(&self.pieces, key, hash) else { return false };
+        has_bits(&self.groups[at..at + GROUP_BYTES], hash)
     }
 
     /// The bytes of the stored form.
@@ -132,20 +228,10 @@ impl KeyFilter {
         if count > bytes.0.len() / PIECE_BYTES {
             return Err(wrong());
         }
-        let (mut pieces, mut start) = (Vec::with_capacity(count), 0_usize);
-        for _ in 0..count {
-            let (first, groups) = (format::key(&mut bytes).ok_or_else(wrong)?, bytes.u32().ok_or_else(wrong)? as usize);
-            if groups == 0 {
-                return Err(wrong());
-            }
-            pieces.push(Piece { first, start, groups });
-            start += groups;
-        }
-        if !pieces.is_sorted_by(|a, b| a.first < b.first) || start.checked_mul(GROUP_BYTES) != Some(bytes.0.len()) {
-            return Err(wrong());
-        }
+        let directory =
+            Directory::decode(&mut bytes, count).filter(|d| d.groups_bytes() == Some(bytes.0.len())).ok_or_else(wrong)?;
         let groups = stored.slice(stored.len() - bytes.0.len()..);
-        Ok(Self { pieces, groups })
+        Ok(Self { pieces: directory.0, groups })
     }
 
     /// The memory held, in bytes.

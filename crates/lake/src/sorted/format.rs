@@ -19,7 +19,7 @@ const FORM: Form = Form {
     hint: "it is made from the tables beside it: while those are there, it may be moved away",
 };
 /// What the index says of a block.
-const PLACE_BYTES: usize = SortedKey::BYTES + 16;
+pub(super) const PLACE_BYTES: usize = SortedKey::BYTES + 16;
 /// Three lengths, two counts, the last key, the checksum of all that stands before the footer's own, that one, format and magic.
 pub(super) const FOOTER_BYTES: usize = 5 * 8 + SortedKey::BYTES + 8 + 8 + LASTING_BYTES;
 
@@ -84,17 +84,18 @@ pub(super) fn encode_tail(tail: &Tail) -> Vec<u8> {
 }
 
 /// The last bytes of a file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Footer {
-    filter_bytes: usize,
-    index_bytes: usize,
-    meta_bytes: usize,
-    entries: u64,
-    keys: u64,
-    last: SortedKey,
-    sections: u64,
+    pub(super) filter_bytes: usize,
+    pub(super) index_bytes: usize,
+    pub(super) meta_bytes: usize,
+    pub(super) entries: u64,
+    pub(super) keys: u64,
+    pub(super) last: SortedKey,
+    /// xxh3-64 of filter, index and note.
+    pub(super) sections: u64,
     /// How many bytes of the file are blocks.
-    body_bytes: u64,
+    pub(super) body_bytes: u64,
 }
 
 impl Footer {
@@ -132,9 +133,19 @@ impl Footer {
         self.body_bytes
     }
 
+    /// Where the footer begins, and what stands before it ends.
+    pub(super) const fn sections_end(&self) -> u64 {
+        self.body_bytes + (self.filter_bytes + self.index_bytes + self.meta_bytes) as u64
+    }
+
+    /// Where the file ends.
+    pub(super) const fn end_offset(&self) -> u64 {
+        self.sections_end() + FOOTER_BYTES as u64
+    }
+
     /// Reads what stands from there to the end.
     pub(super) fn decode_tail(&self, tail: &Bytes, path: &str) -> Result<Tail> {
-        let wrong = || corrupt(path, "its index is not as indexes are");
+        let wrong = || not_an_index(path);
         let sections = tail.len().checked_sub(FOOTER_BYTES).and_then(|length| tail.get(..length)).ok_or_else(wrong)?;
         if xxh3_64(sections) != self.sections {
             return Err(corrupt(path, "the checksum of its index is wrong"));
@@ -161,20 +172,27 @@ impl Footer {
 fn decode_index(index: &[u8]) -> Option<Vec<BlockPlace>> {
     let (mut bytes, mut blocks, mut offset) = (FromFront(index), Vec::with_capacity(index.len() / PLACE_BYTES), 0_u64);
     while !bytes.0.is_empty() {
-        let (first, stored_bytes, block_bytes, checksum) = (key(&mut bytes)?, bytes.u32()?, bytes.u32()?, bytes.u64()?);
-        if stored_bytes == 0 || stored_bytes > block_bytes || block_bytes as usize > MAX_BLOCK_BYTES {
-            return None;
-        }
-        let place = BlockPlace { first, offset, stored_bytes, block_bytes, checksum };
+        let place = decode_place(&mut bytes, offset)?;
         offset = place.end();
         blocks.push(place);
     }
     Some(blocks)
 }
 
+/// What the index says of the block at `offset`.
+pub(super) fn decode_place(bytes: &mut FromFront<'_>, offset: u64) -> Option<BlockPlace> {
+    let (first, stored_bytes, block_bytes, checksum) = (key(bytes)?, bytes.u32()?, bytes.u32()?, bytes.u64()?);
+    let is_block = stored_bytes != 0 && stored_bytes <= block_bytes && block_bytes as usize <= MAX_BLOCK_BYTES;
+    is_block.then_some(BlockPlace { first, offset, stored_bytes, block_bytes, checksum })
+}
+
 /// A key that is read from the front.
 pub(super) fn key(bytes: &mut FromFront<'_>) -> Option<SortedKey> {
     bytes.take().map(|key| SortedKey(*key))
+}
+
+pub(super) fn not_an_index(path: &str) -> Error {
+    corrupt(path, "its index is not as indexes are")
 }
 
 pub(super) fn corrupt(path: &str, why: &str) -> Error {

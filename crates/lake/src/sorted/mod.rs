@@ -21,6 +21,7 @@ mod format;
 mod merge;
 mod plan;
 mod scan;
+mod shut;
 mod spool;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub use filter::KeyHash;
 pub use format::SORTED_FORMAT;
 pub use merge::{MergeMode, merge_sorted};
 pub use scan::SortedScan;
+pub use shut::ShutSortedFile;
 pub use writer::{SortedSize, SortedWriter};
 
 /// A key: 24 bytes that only the caller understands. Keys order as their bytes do.

@@ -6,7 +6,7 @@ use std::iter::Peekable;
 use std::ops::Range;
 
 use super::SortedKey;
-use super::filter::KeyHash;
+use super::filter::{KeyFilter, KeyHash};
 use super::format::{BlockPlace, Tail};
 
 /// Blocks this far apart are fetched with what lies between them.
@@ -48,7 +48,10 @@ impl<I: Iterator<Item = usize>> Iterator for Fetches<'_, I> {
 
 /// The blocks that may hold one of some keys, ascending, none twice.
 pub(super) struct NeededBlocks<'a> {
-    tail: &'a Tail,
+    places: &'a [BlockPlace],
+    last: SortedKey,
+    /// What tells that a key is not there; without it all may be.
+    filter: Option<&'a KeyFilter>,
     keys: &'a [SortedKey],
     /// The first block that was not given yet.
     next: usize,
@@ -59,7 +62,12 @@ pub(super) struct NeededBlocks<'a> {
 impl<'a> NeededBlocks<'a> {
     /// Of `keys`, which ascend.
     pub(super) fn new(tail: &'a Tail, keys: &'a [SortedKey]) -> Self {
-        Self { tail, keys, next: 0, through: None }
+        Self { places: &tail.blocks, last: tail.last, filter: Some(&tail.filter), keys, next: 0, through: None }
+    }
+
+    /// Of `keys`, which ascend and may be there, among the blocks that they may be in.
+    pub(super) fn among(places: &'a [BlockPlace], last: SortedKey, keys: &'a [SortedKey]) -> Self {
+        Self { places, last, filter: None, keys, next: 0, through: None }
     }
 }
 
@@ -67,7 +75,7 @@ impl Iterator for NeededBlocks<'_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
-        let blocks = &self.tail.blocks;
+        let blocks = self.places;
         loop {
             if self.through.is_some_and(|through| self.next <= through) {
                 self.next += 1;
@@ -75,11 +83,11 @@ impl Iterator for NeededBlocks<'_> {
             }
             let (key, rest) = self.keys.split_first()?;
             self.keys = rest;
-            if *key > self.tail.last {
+            if *key > self.last {
                 self.keys = &[];
                 return None;
             }
-            if !self.tail.filter.may_contain(key, KeyHash::of(key)) {
+            if self.filter.is_some_and(|filter| !filter.may_contain(key, KeyHash::of(key))) {
                 continue;
             }
             // The block before the first one that begins with the key or above it may end with the key.
