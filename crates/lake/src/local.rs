@@ -87,6 +87,11 @@ impl LocalDisk {
         File::open(self.file_path(location).map_err(io::Error::other)?)
     }
 
+    /// All of a file.
+    pub(crate) fn read(&self, location: &Path) -> io::Result<Bytes> {
+        fs::read(self.file_path(location).map_err(io::Error::other)?).map(Bytes::from)
+    }
+
     fn file_path(&self, location: &Path) -> Result<PathBuf> {
         self.inner.path_to_filesystem(location)
     }

@@ -11,27 +11,29 @@ mod ranges;
 mod upload;
 
 use std::fs::File;
+use std::io;
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use alluvium_core::{Durability, Error, Kind, Result};
 use bytes::Bytes;
+use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use tokio::sync::Semaphore;
 
-use self::error::{io_error, may_pass, object_is_missing};
+use self::error::{may_pass, object_is_missing};
 use crate::blocking::in_place;
 use crate::local::{self, LocalDisk, Unsynced};
 use crate::log::KnownStates;
 use crate::machine::{Machine, ThisMachine};
 use crate::pieces::Pieces;
 
-pub(crate) use self::error::said;
 pub use self::error::store_error;
+pub(crate) use self::error::{io_error, said};
 pub use self::open::Location;
 pub use self::proof::STORE_PROOF_FORMAT;
 pub(crate) use self::proof::prove_once;
@@ -285,6 +287,24 @@ impl Store {
             Err(e) if object_is_missing(&e) => Ok(None),
             Err(e) => Err(store_error(e, "reading", path.as_ref())),
         }
+    }
+
+    /// A few small objects, in their order; of those that are not there `None`.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed.
+    pub async fn get_all(&self, paths: &[Path]) -> Result<Vec<Option<Bytes>>> {
+        let Some(disk) = &self.bare else {
+            let gets: Vec<_> = paths.iter().map(|path| self.get(path)).collect();
+            return try_join_all(gets).await;
+        };
+        // One after the other is quicker than to have each read elsewhere and wait for it.
+        let read = |path: &Path| match disk.read(path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(io_error(e, "reading", path.as_ref())),
+        };
+        in_place(|| paths.iter().map(read).collect())
     }
 
     /// Whether anything at all is below `directory`.

@@ -8,7 +8,6 @@ use alluvium_core::{
     Column, Error, Incarnation, Kind, LedgerPosition, LedgerShape, Result, TableSpec, TxnVersion, ledger_app_id, shape_app_id,
 };
 use delta_kernel::snapshot::Snapshot;
-use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
 use super::actions::{CommitActions, Metadata, Protocol};
@@ -32,7 +31,7 @@ pub struct TableState {
 /// A log that seems damaged or gone is read so often, with so much time between, before it is said to be.
 pub(super) const MAX_LOOKS: u32 = 4;
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Entries that are read at the same time, at most.
+/// Entries that are read at a time.
 const ENTRIES_AT_ONCE: usize = 16;
 
 /// The property that says whether a table has a change data feed.
@@ -267,25 +266,25 @@ impl DeltaLog {
             Some(version) => Some(self.state_by_kernel(app_id, Some(version)).await?),
             None => None,
         };
-        let read = |version| async move { self.commit_actions(version).await.map(|actions| (version, actions)) };
-        let mut entries = stream::iter(versions).map(read).buffered(ENTRIES_AT_ONCE);
-        while let Some((version, actions)) = entries.try_next().await? {
-            match (&mut state, &actions) {
-                (Some(state), actions) => state.advance(version, actions),
-                (None, CommitActions { metadata: Some(metadata), protocol: Some(protocol), .. }) => {
-                    let mut first = TableState {
-                        version,
-                        metadata: metadata.clone(),
-                        protocol: protocol.clone(),
-                        app_id: app_id.to_owned(),
-                        txn: None,
-                        ledger: LedgerPosition::BEGINNING,
-                        shape: None,
-                    };
-                    first.advance(version, &actions);
-                    state = Some(first);
+        for some in versions.chunks(ENTRIES_AT_ONCE) {
+            for (version, actions) in self.all_actions(some).await? {
+                match (&mut state, &actions) {
+                    (Some(state), actions) => state.advance(version, actions),
+                    (None, CommitActions { metadata: Some(metadata), protocol: Some(protocol), .. }) => {
+                        let mut first = TableState {
+                            version,
+                            metadata: metadata.clone(),
+                            protocol: protocol.clone(),
+                            app_id: app_id.to_owned(),
+                            txn: None,
+                            ledger: LedgerPosition::BEGINNING,
+                            shape: None,
+                        };
+                        first.advance(version, &actions);
+                        state = Some(first);
+                    }
+                    (None, _) => return Ok(None),
                 }
-                (None, _) => return Ok(None),
             }
         }
         Ok(state)

@@ -116,9 +116,19 @@ impl DeltaLog {
     }
 
     pub(super) async fn commit_actions(&self, version: u64) -> Result<CommitActions> {
-        let bytes = self.read_entry(version).await?.ok_or_else(|| {
-            Error::new(Kind::Unavailable, format!("reading version {version} of table {}: it was there a moment ago", self.root))
-        })?;
+        self.actions_in(version, self.read_entry(version).await?)
+    }
+
+    /// What the entries of some versions say.
+    pub(super) async fn all_actions(&self, versions: &[u64]) -> Result<Vec<(u64, CommitActions)>> {
+        let paths: Vec<Path> = versions.iter().map(|version| self.entry_path(*version)).collect();
+        let entries = versions.iter().zip(self.store.get_all(&paths).await?);
+        entries.map(|(version, bytes)| Ok((*version, self.actions_in(*version, bytes)?))).collect()
+    }
+
+    fn actions_in(&self, version: u64, entry: Option<Bytes>) -> Result<CommitActions> {
+        let gone = || format!("reading version {version} of table {}: it was there a moment ago", self.root);
+        let bytes = entry.ok_or_else(|| Error::new(Kind::Unavailable, gone()))?;
         actions::parse_commit(self.root.as_ref(), version, &bytes)
     }
 

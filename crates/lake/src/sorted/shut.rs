@@ -1,10 +1,13 @@
 //! A sorted file of which only the footer was read, and look-ups in it that keep nothing of its filter and index.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
 
-use alluvium_core::Result;
+use alluvium_core::{Error, Kind, Result};
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::{self, BoxStream, StreamExt};
 use object_store::path::Path;
 use xxhash_rust::xxh3::Xxh3;
@@ -15,12 +18,15 @@ use super::filter::{Directory, KeyFilter, PassingFilter};
 use super::format::{BlockPlace, Footer, PLACE_BYTES, Tail, corrupt, decode_place, not_an_index};
 use super::plan::{FETCH_BYTES, NeededBlocks};
 use crate::binary::FromFront;
-use crate::store::Store;
+use crate::blocking::in_place;
+use crate::store::{Store, io_error};
 
 /// So much of a file's end is read at first; that of a small file is all that is needed of it.
 const END_BYTES: u64 = 64 << 10;
 /// Pieces of a file's end that are on their way at a time, while one passes by.
 const PIECES_AHEAD: usize = 2;
+/// A piece that is read from a local disk: as much as stays in a core's cache.
+const BYTES_FROM_DISK: u64 = 128 << 10;
 /// Places of blocks that are decoded at a time.
 const PLACES_AT_ONCE: usize = 1 << 10;
 
@@ -56,6 +62,12 @@ impl ShutSortedFile {
         Ok(Some(Self { store: store.clone(), path: path.clone(), footer, tail }))
     }
 
+    /// The same as of a larger file.
+    #[cfg(test)]
+    pub(super) fn without_end(self) -> Self {
+        Self { tail: None, ..self }
+    }
+
     /// How many entries there are.
     #[must_use]
     pub fn entries(&self) -> u64 {
@@ -89,7 +101,12 @@ impl ShutSortedFile {
         if !keys.is_sorted() {
             return Err(Inner::out_of_order(&self.path));
         }
-        let (found, blocks) = self.needed(keys).await?;
+        let (found, blocks) = match self.store.file(&self.path) {
+            // There is nothing to wait for, and no other thread to be asked for each piece.
+            Some(file) => in_place(|| self.needed(Passing::on_disk(self, &file), keys).now_or_never())
+                .ok_or_else(|| Error::new(Kind::Internal, format!("{} was waited for", self.path)))??,
+            None => self.needed(Passing::new(self), keys).await?,
+        };
         let Footer { entries, keys: different, last, .. } = self.footer;
         let tail = Tail { filter: KeyFilter::default(), blocks, meta: String::new(), entries, keys: different, last };
         let inner = Inner { store: self.store.clone(), path: self.path.clone(), tail };
@@ -97,10 +114,9 @@ impl ShutSortedFile {
     }
 
     /// Those of the keys that may be there, and the blocks that they may be in.
-    async fn needed(&self, keys: &[SortedKey]) -> Result<(Vec<SortedKey>, Vec<BlockPlace>)> {
+    async fn needed(&self, mut passing: Passing<'_>, keys: &[SortedKey]) -> Result<(Vec<SortedKey>, Vec<BlockPlace>)> {
         let (footer, path) = (&self.footer, self.path.as_ref());
         let not_a_filter = || corrupt(path, "its filter is not as filters are");
-        let mut passing = Passing::new(self);
         let count = FromFront(&passing.exactly(footer.filter_bytes.min(4)).await?).u32().ok_or_else(not_a_filter)? as usize;
         let directory_bytes =
             Directory::bytes(count).filter(|bytes| *bytes <= footer.filter_bytes - 4).ok_or_else(not_a_filter)?;
@@ -147,12 +163,27 @@ impl<'a> Passing<'a> {
         Self { file, pieces: stream::iter(pieces).buffered(PIECES_AHEAD).boxed(), rest: Bytes::new(), hash: Xxh3::new() }
     }
 
+    /// The same of a file of a local disk, read when it is asked for.
+    fn on_disk(file: &'a ShutSortedFile, disk_file: &'a File) -> Self {
+        let (from, to) = (file.footer.tail_offset(), file.footer.sections_end());
+        let read = move |start: u64| {
+            let length = (to - start).min(BYTES_FROM_DISK);
+            let mut bytes = Vec::with_capacity(length as usize);
+            let (mut at, place) = (disk_file, SeekFrom::Start(start));
+            let read = at.seek(place).and_then(|_| at.take(length).read_to_end(&mut bytes));
+            read.map(|_| Some(bytes.into())).map_err(|e| io_error(e, "reading", file.path.as_ref()))
+        };
+        let pieces = (from..to).step_by(BYTES_FROM_DISK as usize).map(read);
+        Self { file, pieces: stream::iter(pieces).boxed(), rest: Bytes::new(), hash: Xxh3::new() }
+    }
+
     /// The next bytes: so many at most, and one at least.
     async fn some(&mut self, most: usize) -> Result<Bytes> {
         while self.rest.is_empty() {
             let piece = self.pieces.next().await.transpose()?;
             let cut_short = || corrupt(self.file.path.as_ref(), "it is shorter than its footer says");
-            self.rest = piece.ok_or_else(cut_short)?.ok_or_else(|| Inner::gone(&self.file.path))?;
+            let piece = piece.ok_or_else(cut_short)?.ok_or_else(|| Inner::gone(&self.file.path))?;
+            self.rest = Some(piece).filter(|piece| !piece.is_empty()).ok_or_else(cut_short)?;
             self.hash.update(&self.rest);
         }
         Ok(self.rest.split_to(most.min(self.rest.len())))

@@ -66,6 +66,18 @@ async fn found(file: &SortedFile, keys: &[SortedKey]) -> Result<Vec<(usize, Vec<
     Ok(found)
 }
 
+/// The same by a file that is shut, whatever its size.
+async fn found_shut(store: &Store, name: &str, keys: &[SortedKey]) -> Result<Vec<(usize, Vec<u8>)>, alluvium_core::Error> {
+    let shut = ShutSortedFile::find(store, &Path::from(name)).await?.unwrap().without_end();
+    let mut found = Vec::new();
+    shut.get_many(keys, |i, value| {
+        found.push((i, value.to_vec()));
+        Ok(())
+    })
+    .await?;
+    Ok(found)
+}
+
 fn naively(entries: &Entries, keys: &[SortedKey]) -> Vec<(usize, Vec<u8>)> {
     let mut expected = Vec::new();
     // Whoever asks for a key twice is told each of its values twice.
@@ -111,9 +123,11 @@ proptest! {
         keys.sort();
         runtime().block_on(async {
             let spool_bytes = if spilled { 1000 } else { spool::IN_MEMORY_BYTES };
-            let file = write(&memory(), "f", &entries, spool_bytes).await;
+            let store = memory();
+            let file = write(&store, "f", &entries, spool_bytes).await;
             assert_eq!(all(&file).await.unwrap(), entries);
             assert_eq!(found(&file, &keys).await.unwrap(), naively(&entries, &keys));
+            assert_eq!(found_shut(&store, "f", &keys).await.unwrap(), naively(&entries, &keys));
             assert!(entries.iter().all(|(key, _)| file.may_contain(key)));
         });
     }
@@ -151,11 +165,14 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
         let newer = bytes[bytes.len() - 12..bytes.len() - 8] > [0, 0, 0, 1][..];
-        prop_assert_eq!(kind_of_reading(bytes), Some(if newer { Kind::Unsupported } else { Kind::Corrupt }));
+        let expected = Some(if newer { Kind::Unsupported } else { Kind::Corrupt });
+        prop_assert_eq!(kind_of_looking_up(bytes.clone()), expected);
+        prop_assert_eq!(kind_of_reading(bytes), expected);
     }
 
     #[test]
     fn a_file_that_is_cut_or_arbitrary_is_corrupt(bytes in proptest::collection::vec(any::<u8>(), 0..300), cut in any::<prop::sample::Index>()) {
+        prop_assert_eq!(kind_of_looking_up(bytes.clone()), Some(Kind::Corrupt));
         prop_assert_eq!(kind_of_reading(bytes), Some(Kind::Corrupt));
         prop_assert_eq!(kind_of_reading(GOLDEN[..cut.index(GOLDEN.len())].to_vec()), Some(Kind::Corrupt));
     }
@@ -168,6 +185,17 @@ fn kind_of_reading(bytes: Vec<u8>) -> Option<Kind> {
         assert_eq!(store.put_new(&path, Bytes::from(bytes)).await.unwrap(), PutNew::Created);
         let read = async { all(&SortedFile::open(&store, &path).await?.unwrap()).await };
         read.await.err().map(|e| e.kind())
+    })
+}
+
+/// The kind of the error of looking up all keys of the golden files without opening the file.
+fn kind_of_looking_up(bytes: Vec<u8>) -> Option<Kind> {
+    runtime().block_on(async {
+        let store = memory();
+        assert_eq!(store.put_new(&Path::from("f"), Bytes::from(bytes)).await.unwrap(), PutNew::Created);
+        let mut keys: Vec<SortedKey> = (0..3).map(|n| key(7, n)).chain((0..1000).map(|n| key(n % 3, n))).collect();
+        keys.sort();
+        found_shut(&store, "f", &keys).await.err().map(|e| e.kind())
     })
 }
 
@@ -218,6 +246,9 @@ async fn a_file_of_many_blocks_and_pieces_on_a_disk_is_looked_up_and_scanned() {
     let keys: Vec<SortedKey> = entries.iter().map(|(key, _)| *key).step_by(997).collect();
     let values = entries.iter().map(|(_, value)| value.clone()).step_by(997).enumerate().collect::<Vec<_>>();
     assert_eq!(found(&file, &keys).await.unwrap(), values);
+    let shut = ShutSortedFile::find(&store, &Path::from("a/b/f.sorted")).await.unwrap().unwrap();
+    assert_eq!((found_shut(&store, "a/b/f.sorted", &keys).await.unwrap(), shut.entries()), (values, 150_000));
+    assert_eq!(all(&shut.open().await.unwrap().unwrap()).await.unwrap(), entries);
     let strangers = (0..100_000_u64).filter(|n| file.may_contain(&key(n % 10, n + 1_000_000))).count();
     assert!(strangers < 1000, "{strangers} of 100,000 keys that are not there seem to be");
 }
@@ -245,8 +276,11 @@ async fn no_file_is_none_a_second_of_a_name_a_conflict_and_one_deleted_while_ope
         assert_eq!(writer.finish("").await.unwrap_err().kind(), Kind::Conflict);
     }
     assert_eq!(all(&file).await.unwrap(), entries);
+    let shut = ShutSortedFile::find(&store, &Path::from("f")).await.unwrap().unwrap().without_end();
     store.delete(&Path::from("f")).await.unwrap();
     assert_eq!(all(&file).await.unwrap_err().kind(), Kind::NotFound);
+    assert!(shut.open().await.unwrap().is_none());
+    assert_eq!(shut.get_many(&[entries[0].0], |_, _| Ok(())).await.unwrap_err().kind(), Kind::NotFound);
 }
 
 #[tokio::test]
