@@ -92,7 +92,7 @@ impl LeaseWatch {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn try_acquire(&mut self) -> Result<Option<Lease>> {
-        let newest = self.place.newest(self.ttl).await?;
+        let (newest, older) = self.place.newest(self.ttl).await?;
         let next = match &newest {
             None => 1,
             Some((number, record)) => {
@@ -112,6 +112,9 @@ impl LeaseWatch {
         if self.place.put(next, &record).await? == PutNew::Exists {
             return Ok(None);
         }
+        for old in older.into_iter().filter(|number| number + RECORDS_KEPT <= next) {
+            self.place.delete(old).await;
+        }
         Ok(Some(Lease::held(self.place.clone(), record, next, self.ttl)))
     }
 
@@ -121,7 +124,7 @@ impl LeaseWatch {
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn holder(&mut self) -> Result<Holder> {
         let before = self.seen.map(|(number, _)| number);
-        Ok(match self.place.newest(self.ttl).await? {
+        Ok(match self.place.newest(self.ttl).await?.0 {
             None => Holder::Nobody,
             Some((number, record)) if self.free(number, &record) => Holder::Nobody,
             Some((_, record)) if record.process.as_ref().and_then(ProcessId::is_alive) == Some(true) => Holder::Alive,
@@ -213,23 +216,27 @@ impl Place {
         Ok(Path::from(path))
     }
 
-    async fn newest(&self, ttl: Duration) -> Result<Option<(u64, LeaseRecord)>> {
+    /// The newest record and its number; and the numbers of older ones that still stand there.
+    async fn newest(&self, ttl: Duration) -> Result<(Option<(u64, LeaseRecord)>, Vec<u64>)> {
         let first = self.path(0)?;
         let directory: Path = first.parts().take(first.parts().count() - 1).collect();
-        for found in self.store.list(&directory, None).await?.into_iter().rev() {
+        let mut numbered: Vec<(u64, Path)> = Vec::new();
+        for found in self.store.list(&directory, None).await? {
             let number = found.path.filename().and_then(|n| n.strip_suffix(".json")).and_then(|n| n.parse().ok());
-            let Some(number) = number else { continue };
+            numbered.extend(number.map(|number| (number, found.path)));
+        }
+        while let Some((number, path)) = numbered.pop() {
             // One that was deleted since the listing is not the newest any more: its holder went on.
-            if let Some(bytes) = self.store.get(&found.path).await? {
-                let record = match read_versioned(&bytes, LEASE_FORMAT, found.path.as_ref()) {
+            if let Some(bytes) = self.store.get(&path).await? {
+                let record = match read_versioned(&bytes, LEASE_FORMAT, path.as_ref()) {
                     // Leases are not synced: a power cut may leave their names without their bytes.
                     Err(e) if e.kind() == Kind::Corrupt => LeaseRecord::unreadable(ttl),
                     read => read?,
                 };
-                return Ok(Some((number, record)));
+                return Ok((Some((number, record)), numbered.into_iter().map(|(number, _)| number).collect()));
             }
         }
-        Ok(None)
+        Ok((None, Vec::new()))
     }
 
     async fn put(&self, number: u64, record: &LeaseRecord) -> Result<PutNew> {
@@ -239,7 +246,7 @@ impl Place {
 
     async fn delete(&self, number: u64) {
         if let Ok(path) = self.path(number) {
-            // What is left behind is deleted by a later renewal's successor, or with the namespace.
+            // What is left behind the next holder deletes.
             let _ = self.store.delete(&path).await;
         }
     }

@@ -32,3 +32,4 @@ pub(crate) use read::{Made, Open, Origin, Taking};
 pub use run::{IngestOptions, Mode, RunSummary};
 pub(crate) use run::{lease_name, replay_lease_name, shard_lease_name};
 pub(crate) use stage::floor_lease_name;
+pub(crate) use work::drop_old_records;

@@ -13,7 +13,8 @@ use bytes::Bytes;
 use super::dead_letters::DeadLetters;
 use super::read::{Fed, Feed, Origin};
 use super::run::{RunSummary, lease_name, shard_lease_name};
-use super::work::{ChainWork, Resumed};
+use super::taken::Taken;
+use super::work::{ChainWork, Resumed, has_many_records};
 use crate::engine::Engine;
 use crate::source::{Input, Splitter};
 
@@ -76,6 +77,9 @@ async fn submit(work: &mut ChainWork<'_>, source: &str, lines: Bytes) -> Result<
         let (listing, key) = next_key(work).await?;
         let range = standing_still(work, &listing, BatchNumber(key.batch.0 - 1)).await?;
         work.prepare(&listing).await?;
+        if let Err(error) = drop_old_records(work, &listing, BatchNumber(key.batch.0 - 1)).await {
+            tracing::warn!(error = %error.chain_text(), "could not drop old records; there are more to list, nothing is lost");
+        }
         let mut feed = Submitted::new(source, &lines, from, work.dataset)?;
         let Some(staged) = work.stage(key, &mut feed).await? else { return Ok((summary, Some(from.record))) };
         let (to, ended) = (feed.splitter.cursor(), feed.ended);
@@ -127,6 +131,19 @@ pub(super) async fn next_key(work: &mut ChainWork<'_>) -> Result<(ChainListing, 
             },
         };
         return Ok((listing, key));
+    }
+}
+
+/// Deletes the records of batches long finished, once what they took from files is kept elsewhere.
+async fn drop_old_records(work: &ChainWork<'_>, listing: &ChainListing, finished: BatchNumber) -> Result<()> {
+    match &work.dataset.source {
+        Source::Kafka(_) => work.drop_old_records(listing, finished).await,
+        Source::Files(_) if has_many_records(listing) => {
+            let mut taken = Taken::new();
+            taken.catch_up(&work.chain, listing, finished).await?;
+            taken.fold(&work.chain, listing).await
+        }
+        Source::Files(_) => Ok(()),
     }
 }
 

@@ -8,8 +8,8 @@ use alluvium_lake::{ChainListing, ChainStore, RecordedRange};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 
-/// Finished batches whose records are kept although a segment has their names.
-const RECORDS_KEPT: u64 = 64;
+use super::work::RECORDS_KEPT;
+
 /// Records that are read at a time.
 const RECORDS_AT_ONCE: usize = 8;
 
@@ -109,7 +109,9 @@ impl Taken {
 
     /// Stores the names of many batches in one file when it is worth it, and drops the records it stands for.
     pub(super) async fn fold(&mut self, chain: &ChainStore, listing: &ChainListing) -> Result<()> {
-        let Some(plan) = plan_segment(&self.segments, self.up_to, self.names_since_segment) else { return Ok(()) };
+        let Some(plan) = plan_segment(&self.segments, self.up_to, self.names_since_segment) else {
+            return self.drop_records(chain, listing, Vec::new()).await;
+        };
         let mut names = TakenFiles::new();
         for span in &plan.merges {
             names.absorb(self.segment(chain, *span).await?);
@@ -126,9 +128,14 @@ impl Taken {
         self.segments.push(stored);
         self.names_since_segment = 0;
         let replaced = plan.replaces.into_iter().map(|span| ChainFile::Taken { from: span.from.next(), to: span.to });
-        let keep_from = BatchNumber(plan.span.to.0.saturating_sub(RECORDS_KEPT));
-        let files: Vec<ChainFile> = replaced.chain(listing.before(keep_from)).collect();
-        chain.delete(&files).await
+        self.drop_records(chain, listing, replaced.collect()).await
+    }
+
+    /// Deletes these files, and the records that segments stand for, but for a few.
+    async fn drop_records(&self, chain: &ChainStore, listing: &ChainListing, mut files: Vec<ChainFile>) -> Result<()> {
+        let folded = self.segments.iter().map(|s| s.span.to.0).max().unwrap_or(0);
+        files.extend(listing.before(BatchNumber(folded.saturating_sub(RECORDS_KEPT))));
+        if files.is_empty() { Ok(()) } else { chain.delete(&files).await }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::requests::RequestIds;
 
 /// Finished batches whose records are kept though nothing needs them.
-const RECORDS_KEPT: u64 = 64;
+pub(crate) const RECORDS_KEPT: u64 = 16;
 
 /// One chain of a dataset.
 pub(super) struct ChainWork<'a> {
@@ -26,6 +26,19 @@ pub(super) struct ChainWork<'a> {
     pub(super) requests_came: bool,
     /// This round has begun to finish a batch: what has changed in the chain since may be our own doing.
     pub(super) finishing: bool,
+}
+
+/// Whether a chain has so many records that old ones are worth to be deleted: not each time, as a listing costs as much for some names more.
+pub(super) fn has_many_records(listing: &ChainListing) -> bool {
+    listing.records.len() as u64 >= 2 * RECORDS_KEPT
+}
+
+/// Deletes the records of batches long finished, of a chain whose newest record alone tells where it stands.
+pub(crate) async fn drop_old_records(chain: &ChainStore, listing: &ChainListing, finished: BatchNumber) -> Result<()> {
+    if !has_many_records(listing) {
+        return Ok(());
+    }
+    chain.delete(&listing.before(BatchNumber(finished.0.saturating_sub(RECORDS_KEPT)))).await
 }
 
 /// What became of the batch that the chain's newest record intends.
@@ -146,14 +159,9 @@ impl<'a> ChainWork<'a> {
         Ok(None)
     }
 
-    /// Deletes the records of batches long finished, of a chain whose newest record alone tells where it stands. Not each time:
-    /// a listing costs as much for some names more.
+    /// Deletes the records of batches long finished, of a chain whose newest record alone tells where it stands.
     pub(super) async fn drop_old_records(&self, listing: &ChainListing, finished: BatchNumber) -> Result<()> {
-        if (listing.records.len() as u64) < 2 * RECORDS_KEPT {
-            return Ok(());
-        }
-        let keep_from = BatchNumber(finished.0.saturating_sub(RECORDS_KEPT));
-        self.chain.delete(&listing.before(keep_from)).await
+        drop_old_records(&self.chain, listing, finished).await
     }
 
     /// Writes a record and finishes its batch; `None` if another process was quicker: what stands there decides what is taken.
@@ -204,16 +212,16 @@ impl<'a> ChainWork<'a> {
             return Ok(());
         }
         let spec = TableSpec::deciding(self.dataset);
-        if listing.newest_done().is_some() && !self.engine.log_of(&spec).stands().await? {
+        let (app, now_ms) = (app_id(self.chain.chain()), self.engine.clock.now_ms());
+        let log = self.engine.log_of(&spec);
+        let stands = log.evolve(&spec, &self.incarnation, &app, now_ms).await?.is_some();
+        if !stands && listing.newest_done().is_some() && !log.stands().await? {
             return Err(Error::new(
                 Kind::Corrupt,
                 format!("dataset {}: its table is gone, though batches of it were finished", self.dataset.name),
             )
             .hint("restore the table's directory from a backup; to begin anew, delete the namespace or use a new dataset name"));
         }
-        let app = app_id(self.chain.chain());
-        let now_ms = self.engine.clock.now_ms();
-        let _not_there_yet = self.engine.log_of(&spec).evolve(&spec, &self.incarnation, &app, now_ms).await?;
         self.requests_came = !self.dataset.is_requests() && self.engine.log(&TableName::REQUESTS).exists().await?;
         self.prepared = true;
         Ok(())

@@ -6,9 +6,11 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 
 use alluvium_core::{BatchNumber, BatchSpan, Error, Kind, Result, parse_span_file, span_file};
 use alluvium_lake::{KeyHash, MergeMode, ShutSortedFile, SortedFile, SortedKey, SortedWriter, Store, merge_sorted};
+use futures::future::join_all;
 use object_store::path::Path;
 
 /// Files are merged when there are so many.
@@ -26,12 +28,6 @@ pub(crate) trait SeriesFile: Clone + Send + Sync {
     fn entries(&self) -> u64;
     /// The file, open; `None` if it is gone.
     fn open(&self) -> impl Future<Output = Result<Option<SortedFile>>> + Send;
-    /// The entries of sorted keys.
-    fn get_many(
-        &self,
-        keys: &[SortedKey],
-        visit: impl FnMut(usize, &[u8]) -> Result<()> + Send,
-    ) -> impl Future<Output = Result<()>> + Send;
 }
 
 impl SeriesFile for SortedFile {
@@ -46,10 +42,6 @@ impl SeriesFile for SortedFile {
     async fn open(&self) -> Result<Option<SortedFile>> {
         Ok(Some(self.clone()))
     }
-
-    async fn get_many(&self, keys: &[SortedKey], visit: impl FnMut(usize, &[u8]) -> Result<()> + Send) -> Result<()> {
-        self.get_many(keys, visit).await
-    }
 }
 
 impl SeriesFile for ShutSortedFile {
@@ -63,10 +55,6 @@ impl SeriesFile for ShutSortedFile {
 
     async fn open(&self) -> Result<Option<SortedFile>> {
         self.open().await
-    }
-
-    async fn get_many(&self, keys: &[SortedKey], visit: impl FnMut(usize, &[u8]) -> Result<()> + Send) -> Result<()> {
-        self.get_many(keys, visit).await
     }
 }
 
@@ -141,31 +129,6 @@ impl<F: SeriesFile> Series<F> {
     /// Where in a directory the file of a span is.
     pub(crate) fn path_in(directory: &str, span: BatchSpan) -> Path {
         Path::from(format!("{directory}/{}", span_file(span)))
-    }
-
-    /// All entries of sorted keys, from the oldest file to the newest: which key, and the value. If files were merged meanwhile, once more
-    /// from the first on.
-    pub(crate) async fn get_all(
-        &self,
-        keys: &[SortedKey],
-        mut visit: impl FnMut(usize, &[u8]) -> Result<()> + Send,
-    ) -> Result<()> {
-        let mut again: Option<Self> = None;
-        for _ in 0..MAX_LOOKS {
-            let files = &again.as_ref().unwrap_or(self).files;
-            let mut got = Ok(());
-            for (_, file) in files {
-                got = file.get_many(keys, &mut visit).await;
-                if got.is_err() {
-                    break;
-                }
-            }
-            match got {
-                Err(e) if e.kind() == Kind::NotFound => again = Some(self.opened_again().await?),
-                got => return got,
-            }
-        }
-        Err(self.merged_too_often())
     }
 
     /// What the same batches are told of in now.
@@ -247,6 +210,27 @@ impl Series {
         self.files.iter().map(|(span, file)| (*span, file))
     }
 
+    /// All entries of sorted keys, from the oldest file to the newest: which key, and the value. If files were merged meanwhile, once more
+    /// from the first on.
+    pub(crate) async fn get_all(&self, keys: &[SortedKey], mut visit: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        let mut again: Option<Self> = None;
+        for _ in 0..MAX_LOOKS {
+            let files = &again.as_ref().unwrap_or(self).files;
+            let mut got = Ok(());
+            for (_, file) in files {
+                got = file.get_many(keys, &mut visit).await;
+                if got.is_err() {
+                    break;
+                }
+            }
+            match got {
+                Err(e) if e.kind() == Kind::NotFound => again = Some(self.opened_again().await?),
+                got => return got,
+            }
+        }
+        Err(self.merged_too_often())
+    }
+
     /// All entries whose keys begin so, from the oldest file to the newest. If files were merged meanwhile, once more from the first on.
     pub(crate) async fn scan_prefix(&self, prefix: &[u8; 8], mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut again: Option<Self> = None;
@@ -273,6 +257,38 @@ impl Series {
             }
         }
         Ok(())
+    }
+}
+
+impl Series<ShutSortedFile> {
+    /// What entries of sorted keys say: which key, and what is read of the value. All files are looked into at once; if they were merged
+    /// meanwhile, again.
+    pub(crate) async fn read_all<T: Send + 'static>(
+        &self,
+        keys: Vec<SortedKey>,
+        read: fn(&[u8]) -> Result<T>,
+    ) -> Result<Vec<(SortedKey, T)>> {
+        let (keys, mut again) = (Arc::<[SortedKey]>::from(keys), None::<Self>);
+        for _ in 0..MAX_LOOKS {
+            let looks = again.as_ref().unwrap_or(self).files.iter().map(|(_, file)| {
+                let (file, keys) = (file.clone(), keys.clone());
+                tokio::spawn(async move {
+                    let mut found = Vec::new();
+                    let visit = |at: usize, value: &[u8]| read(value).map(|value| found.push((keys[at], value)));
+                    file.get_many(&keys, visit).await.map(|()| found)
+                })
+            });
+            let mut all = Ok(Vec::new());
+            for of_file in join_all(looks.collect::<Vec<_>>()).await {
+                let of_file = of_file.map_err(|e| Error::new(Kind::Internal, "looking into sorted files").source(e))?;
+                all = all.and_then(|mut all| of_file.map(|mut found| all.append(&mut found)).map(|()| all));
+            }
+            match all {
+                Err(e) if e.kind() == Kind::NotFound => again = Some(self.opened_again().await?),
+                all => return all,
+            }
+        }
+        Err(self.merged_too_often())
     }
 }
 

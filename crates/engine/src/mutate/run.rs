@@ -14,7 +14,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::earlier::Table;
 use super::plan::Move;
 use crate::engine::Engine;
-use crate::ingest::{Finished, Finishing, IngestOptions, Mode, RunSummary, floor_lease_name};
+use crate::ingest::{Finished, Finishing, IngestOptions, Mode, RunSummary, drop_old_records, floor_lease_name};
 use crate::ledger::DatasetLedger;
 
 /// How long to wait before looking again whether another process still works on the same table.
@@ -276,7 +276,7 @@ impl Mutating<'_> {
             return self.attempt(BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST }, None, summary, tries).await;
         };
         if listing.done.contains(&newest.batch) {
-            self.drop_old_records(&listing, newest.batch).await?;
+            drop_old_records(&self.chain, &listing, newest.batch).await?;
             return self.attempt(BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }, None, summary, tries).await;
         }
         let gone =
@@ -432,14 +432,6 @@ impl Mutating<'_> {
     async fn next_position(&self, from: LedgerPosition, taken: BatchNumber) -> Result<LedgerPosition> {
         let most = self.engine.requests_at_once();
         Ok(LedgerPosition(self.engine.batches_at_once(&self.incarnation, BatchNumber(from.0), taken, most).await?.0))
-    }
-
-    async fn drop_old_records(&self, listing: &ChainListing, finished: BatchNumber) -> Result<()> {
-        const RECORDS_KEPT: u64 = 64;
-        if (listing.records.len() as u64) < 2 * RECORDS_KEPT {
-            return Ok(());
-        }
-        self.chain.delete(&listing.before(BatchNumber(finished.0.saturating_sub(RECORDS_KEPT)))).await
     }
 
     fn finishing(&self, resumed: bool) -> Finishing<'_> {

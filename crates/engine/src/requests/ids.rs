@@ -72,14 +72,7 @@ impl RequestIds {
     pub(crate) async fn known(&self, mut keys: Vec<SortedKey>) -> Result<KeyMap<KnownRequest>> {
         keys.sort_unstable();
         keys.dedup();
-        let mut known = KeyMap::default();
-        self.0
-            .get_all(&keys, |at, value| {
-                known.insert(keys[at], decode(value)?);
-                Ok(())
-            })
-            .await?;
-        Ok(known)
+        Ok(self.0.read_all(keys, decode).await?.into_iter().collect())
     }
 }
 
