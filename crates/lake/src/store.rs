@@ -25,15 +25,15 @@ use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use tokio::sync::Semaphore;
 
-use self::error::{may_pass, object_is_missing};
+use self::error::{io_error, may_pass, object_is_missing};
 use crate::blocking::in_place;
 use crate::local::{self, LocalDisk, Unsynced};
 use crate::log::KnownStates;
 use crate::machine::{Machine, ThisMachine};
 use crate::pieces::Pieces;
 
+pub(crate) use self::error::said;
 pub use self::error::store_error;
-pub(crate) use self::error::{io_error, said};
 pub use self::open::Location;
 pub use self::proof::STORE_PROOF_FORMAT;
 pub(crate) use self::proof::prove_once;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::block::MAX_BLOCK_BYTES;
-use super::filter::KeyFilter;
+use super::filter::{Directory, KeyFilter};
 use super::{MAX_META_BYTES, SortedKey};
 use crate::binary::{Form, FromFront, LASTING_BYTES};
 
@@ -19,9 +19,9 @@ const FORM: Form = Form {
     hint: "it is made from the tables beside it: while those are there, it may be moved away",
 };
 /// What the index says of a block.
-pub(super) const PLACE_BYTES: usize = SortedKey::BYTES + 16;
-/// Three lengths, two counts, the last key, the checksum of all that stands before the footer's own, that one, format and magic.
-pub(super) const FOOTER_BYTES: usize = 5 * 8 + SortedKey::BYTES + 8 + 8 + LASTING_BYTES;
+const PLACE_BYTES: usize = SortedKey::BYTES + 16;
+/// Four lengths, two counts, the last key, the checksum of all that stands before the footer's own, that one, format and magic.
+pub(super) const FOOTER_BYTES: usize = 6 * 8 + SortedKey::BYTES + 8 + 8 + LASTING_BYTES;
 
 /// Where a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,11 +56,11 @@ pub(super) struct Tail {
     pub(super) last: SortedKey,
 }
 
-/// The stored form of a tail.
+/// The stored form of a tail, which follows the groups of its filter.
 pub(super) fn encode_tail(tail: &Tail) -> Vec<u8> {
     let mut out = Vec::new();
-    tail.filter.encode(&mut out);
-    let filter_bytes = out.len();
+    tail.filter.directory.encode(&mut out);
+    let directory_bytes = out.len();
     out.reserve_exact(tail.blocks.len() * PLACE_BYTES + tail.meta.len() + FOOTER_BYTES);
     for place in &tail.blocks {
         out.extend_from_slice(&place.first.0);
@@ -68,11 +68,12 @@ pub(super) fn encode_tail(tail: &Tail) -> Vec<u8> {
         out.extend_from_slice(&place.block_bytes.to_be_bytes());
         out.extend_from_slice(&place.checksum.to_be_bytes());
     }
-    let index_bytes = out.len() - filter_bytes;
+    let index_bytes = out.len() - directory_bytes;
     out.extend_from_slice(tail.meta.as_bytes());
     let sections = xxh3_64(&out);
     let footer = out.len();
-    for number in [filter_bytes as u64, index_bytes as u64, tail.meta.len() as u64, tail.entries, tail.keys] {
+    let lengths = [tail.filter.groups.len(), directory_bytes, index_bytes, tail.meta.len()].map(|length| length as u64);
+    for number in lengths.into_iter().chain([tail.entries, tail.keys]) {
         out.extend_from_slice(&number.to_be_bytes());
     }
     out.extend_from_slice(&tail.last.0);
@@ -86,16 +87,18 @@ pub(super) fn encode_tail(tail: &Tail) -> Vec<u8> {
 /// The last bytes of a file.
 #[derive(Debug, Clone)]
 pub(super) struct Footer {
-    pub(super) filter_bytes: usize,
-    pub(super) index_bytes: usize,
-    pub(super) meta_bytes: usize,
+    /// Of the filter.
+    pub(super) groups_bytes: usize,
+    directory_bytes: usize,
+    index_bytes: usize,
+    meta_bytes: usize,
     pub(super) entries: u64,
     pub(super) keys: u64,
     pub(super) last: SortedKey,
-    /// xxh3-64 of filter, index and note.
-    pub(super) sections: u64,
+    /// xxh3-64 of directory, index and note.
+    sections: u64,
     /// How many bytes of the file are blocks.
-    pub(super) body_bytes: u64,
+    body_bytes: u64,
 }
 
 impl Footer {
@@ -110,14 +113,16 @@ impl Footer {
         }
         let mut bytes = FromFront(content);
         let mut number = || bytes.u64().ok_or_else(wrong);
-        let (filter_bytes, index_bytes, meta_bytes, entries, keys) = (number()?, number()?, number()?, number()?, number()?);
+        let (groups_bytes, directory_bytes, index_bytes, meta_bytes) = (number()?, number()?, number()?, number()?);
+        let (entries, keys) = (number()?, number()?);
         let (last, sections) = (key(&mut bytes).ok_or_else(wrong)?, bytes.u64().ok_or_else(wrong)?);
-        let tail_bytes =
-            [filter_bytes, index_bytes, meta_bytes].iter().try_fold(FOOTER_BYTES as u64, |sum, b| sum.checked_add(*b));
+        let lengths = [groups_bytes, directory_bytes, index_bytes, meta_bytes];
+        let tail_bytes = lengths.iter().try_fold(FOOTER_BYTES as u64, |sum, length| sum.checked_add(*length));
         let body_bytes = tail_bytes.and_then(|tail| size.checked_sub(tail)).ok_or_else(wrong)?;
         let length = |bytes: u64| usize::try_from(bytes).map_err(|_| wrong());
         Ok(Self {
-            filter_bytes: length(filter_bytes)?,
+            groups_bytes: length(groups_bytes)?,
+            directory_bytes: length(directory_bytes)?,
             index_bytes: length(index_bytes)?,
             meta_bytes: length(meta_bytes).ok().filter(|bytes| *bytes <= MAX_META_BYTES).ok_or_else(wrong)?,
             entries,
@@ -128,59 +133,83 @@ impl Footer {
         })
     }
 
-    /// Where what an open file keeps in memory begins.
-    pub(super) const fn tail_offset(&self) -> u64 {
+    /// Where what an open file keeps in memory begins: the groups of its filter.
+    pub(super) const fn groups_offset(&self) -> u64 {
         self.body_bytes
     }
 
-    /// Where the footer begins, and what stands before it ends.
-    pub(super) const fn sections_end(&self) -> u64 {
-        self.body_bytes + (self.filter_bytes + self.index_bytes + self.meta_bytes) as u64
+    /// Where what follows the groups begins.
+    pub(super) const fn tail_offset(&self) -> u64 {
+        self.body_bytes + self.groups_bytes as u64
     }
 
     /// Where the file ends.
     pub(super) const fn end_offset(&self) -> u64 {
-        self.sections_end() + FOOTER_BYTES as u64
+        self.tail_offset() + (self.directory_bytes + self.index_bytes + self.meta_bytes + FOOTER_BYTES) as u64
     }
 
-    /// Reads what stands from there to the end.
-    pub(super) fn decode_tail(&self, tail: &Bytes, path: &str) -> Result<Tail> {
-        let wrong = || not_an_index(path);
-        let sections = tail.len().checked_sub(FOOTER_BYTES).and_then(|length| tail.get(..length)).ok_or_else(wrong)?;
+    /// Directory, index and note, out of what follows the groups.
+    fn sections<'t>(&self, tail: &'t [u8], path: &str) -> Result<(&'t [u8], &'t [u8], &'t [u8])> {
+        let sections = tail.len().checked_sub(FOOTER_BYTES).and_then(|length| tail.get(..length));
+        let sections = sections.ok_or_else(|| not_an_index(path))?;
         if xxh3_64(sections) != self.sections {
             return Err(corrupt(path, "the checksum of its index is wrong"));
         }
-        let (filter, rest) = sections.split_at_checked(self.filter_bytes).ok_or_else(wrong)?;
-        let (index, meta) =
-            rest.split_at_checked(self.index_bytes).filter(|(_, m)| m.len() == self.meta_bytes).ok_or_else(wrong)?;
-        let blocks = decode_index(index).ok_or_else(wrong)?;
-        let in_order = blocks.is_sorted_by_key(|place| place.first) && blocks.last().is_none_or(|place| place.first <= self.last);
-        if !in_order || blocks.last().map_or(0, BlockPlace::end) != self.body_bytes {
-            return Err(wrong());
+        let split = sections.split_at_checked(self.directory_bytes).and_then(|(directory, rest)| {
+            let (index, meta) = rest.split_at_checked(self.index_bytes)?;
+            (meta.len() == self.meta_bytes).then_some((directory, index, meta))
+        });
+        split.ok_or_else(|| not_an_index(path))
+    }
+
+    /// Reads what stands from the groups to the end.
+    pub(super) fn decode_tail(&self, stored: &Bytes, path: &str) -> Result<Tail> {
+        if stored.len() < self.groups_bytes {
+            return Err(not_an_index(path));
         }
+        let (groups, tail) = (stored.slice(..self.groups_bytes), stored.slice(self.groups_bytes..));
+        let (directory, index, meta) = self.sections(&tail, path)?;
+        let directory = Directory::decode(directory, self.groups_bytes, path)?;
         Ok(Tail {
-            filter: KeyFilter::decode(&tail.slice_ref(filter), path)?,
-            blocks,
-            meta: String::from_utf8(meta.to_vec()).map_err(|_| wrong())?,
+            filter: KeyFilter::of(directory, groups, path)?,
+            blocks: self.decode_index(index, |_, _| true).ok_or_else(|| not_an_index(path))?,
+            meta: String::from_utf8(meta.to_vec()).map_err(|_| not_an_index(path))?,
             entries: self.entries,
             keys: self.keys,
             last: self.last,
         })
     }
-}
 
-fn decode_index(index: &[u8]) -> Option<Vec<BlockPlace>> {
-    let (mut bytes, mut blocks, mut offset) = (FromFront(index), Vec::with_capacity(index.len() / PLACE_BYTES), 0_u64);
-    while !bytes.0.is_empty() {
-        let place = decode_place(&mut bytes, offset)?;
-        offset = place.end();
-        blocks.push(place);
+    /// Reads the directory of the filter, and what the index is, out of what follows the groups.
+    pub(super) fn decode_directory<'t>(&self, tail: &'t [u8], path: &str) -> Result<(Directory, &'t [u8])> {
+        let (directory, index, _) = self.sections(tail, path)?;
+        Ok((Directory::decode(directory, self.groups_bytes, path)?, index))
     }
-    Some(blocks)
+
+    /// The blocks that are kept: of each it is told which one it is, and the first key of the next.
+    pub(super) fn decode_index(
+        &self,
+        index: &[u8],
+        mut keep: impl FnMut(&BlockPlace, Option<SortedKey>) -> bool,
+    ) -> Option<Vec<BlockPlace>> {
+        let (mut bytes, mut kept, mut last) = (FromFront(index), Vec::new(), None::<BlockPlace>);
+        while !bytes.0.is_empty() {
+            let place = decode_place(&mut bytes, last.as_ref().map_or(0, BlockPlace::end))?;
+            if let Some(before) = last.replace(place) {
+                if before.first > place.first {
+                    return None;
+                }
+                kept.extend(Some(before).filter(|before| keep(before, Some(place.first))));
+            }
+        }
+        kept.extend(last.filter(|last| keep(last, None)));
+        let ends = last.as_ref().map_or(0, BlockPlace::end) == self.body_bytes;
+        (ends && last.is_none_or(|last| last.first <= self.last)).then_some(kept)
+    }
 }
 
 /// What the index says of the block at `offset`.
-pub(super) fn decode_place(bytes: &mut FromFront<'_>, offset: u64) -> Option<BlockPlace> {
+fn decode_place(bytes: &mut FromFront<'_>, offset: u64) -> Option<BlockPlace> {
     let (first, stored_bytes, block_bytes, checksum) = (key(bytes)?, bytes.u32()?, bytes.u32()?, bytes.u64()?);
     let is_block = stored_bytes != 0 && stored_bytes <= block_bytes && block_bytes as usize <= MAX_BLOCK_BYTES;
     is_block.then_some(BlockPlace { first, offset, stored_bytes, block_bytes, checksum })

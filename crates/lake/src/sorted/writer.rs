@@ -128,6 +128,7 @@ impl SortedWriter {
             keys: self.keys,
             last: self.last.unwrap_or(SortedKey::LEAST),
         };
+        self.spool.append(&tail.filter.groups)?;
         self.spool.append(&encode_tail(&tail))?;
         drop(tail);
         let size = SortedSize { entries: self.entries, keys: self.keys, bytes: self.spool.len() };

@@ -50,8 +50,13 @@ impl Store {
     /// [`alluvium_core::Kind::Unavailable`] if the store failed.
     pub(crate) async fn range_of(&self, path: &Path, range: Range<u64>) -> Result<Option<Bytes>> {
         // A local disk reads several ranges into memory that was not written to before.
-        match self.inner.get_ranges(path, &[range]).await {
-            Ok(bytes) => Ok(Some(bytes.into_iter().next().unwrap_or_default())),
+        Ok(self.ranges_of(path, &[range]).await?.map(|bytes| bytes.into_iter().next().unwrap_or_default()))
+    }
+
+    /// The same of several ranges, in their order.
+    pub(crate) async fn ranges_of(&self, path: &Path, ranges: &[Range<u64>]) -> Result<Option<Vec<Bytes>>> {
+        match self.inner.get_ranges(path, ranges).await {
+            Ok(bytes) => Ok(Some(bytes)),
             Err(e) if object_is_missing(&e) => Ok(None),
             Err(e) => Err(store_error(e, "reading", path.as_ref())),
         }

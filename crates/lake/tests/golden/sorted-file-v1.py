@@ -11,16 +11,18 @@ import xxhash
 
 SALTS = [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31]
 BLOCK_BYTES = 16 * 1024
+PART_BYTES = 1024
 
 
 def xxh3(data: bytes) -> int:
     return xxhash.xxh3_64_intdigest(data)
 
 
-def filter_of(keys: list[bytes]) -> bytes:
+def filter_of(keys: list[bytes]) -> tuple[bytes, bytes]:
+    """Groups and directory."""
     assert len(keys) <= 65536, "one piece is all that this script makes"
     if not keys:
-        return struct.pack(">I", 0)
+        return b"", struct.pack(">I", 0)
     groups = -(-len(keys) * 12 // 256)
     words = [[0] * 8 for _ in range(groups)]
     for key in keys:
@@ -28,8 +30,9 @@ def filter_of(keys: list[bytes]) -> bytes:
         group = words[((hashed >> 32) * groups) >> 32]
         for i, salt in enumerate(SALTS):
             group[i] |= 1 << ((((hashed & 0xFFFFFFFF) * salt) & 0xFFFFFFFF) >> 27)
-    head = struct.pack(">I", 1) + keys[0] + struct.pack(">I", groups)
-    return head + b"".join(struct.pack(">8I", *group) for group in words)
+    stored = b"".join(struct.pack(">8I", *group) for group in words)
+    parts = [xxh3(stored[at : at + PART_BYTES]) for at in range(0, len(stored), PART_BYTES)]
+    return stored, struct.pack(">I", 1) + keys[0] + struct.pack(f">I{len(parts)}Q", groups, *parts)
 
 
 def file_of(entries: list[tuple[bytes, bytes]], meta: str) -> bytes:
@@ -48,12 +51,13 @@ def file_of(entries: list[tuple[bytes, bytes]], meta: str) -> bytes:
         index += block[:24] + struct.pack(">IIQ", len(stored), len(block), xxh3(stored))
         body += stored
     keys = sorted({key for key, _ in entries})
-    known, note = filter_of(keys), meta.encode()
-    sections = known + index + note
+    (groups, directory), note = filter_of(keys), meta.encode()
+    sections = directory + index + note
     last = keys[-1] if keys else bytes(24)
-    footer = struct.pack(">5Q", len(known), len(index), len(note), len(entries), len(keys)) + last
+    lengths = len(groups), len(directory), len(index), len(note)
+    footer = struct.pack(">6Q", *lengths, len(entries), len(keys)) + last
     footer += struct.pack(">Q", xxh3(sections))
-    return body + sections + footer + struct.pack(">QI", xxh3(footer), 1) + b"ALVSORTD"
+    return body + groups + sections + footer + struct.pack(">QI", xxh3(footer), 1) + b"ALVSORTD"
 
 
 def key(org: int, node: int) -> bytes:
