@@ -189,12 +189,32 @@ impl Drop for Lease {
 
 /// Writes the next number three times within a time to live.
 async fn renew(place: Place, record: LeaseRecord, newest: Arc<AtomicU64>, lost: Arc<AtomicBool>, ttl: Duration) {
+    let now = place.store.machine().elapsed();
+    renew_since(now, place, record, newest, lost, ttl).await;
+}
+
+async fn renew_since(
+    mut renewed: Duration,
+    place: Place,
+    record: LeaseRecord,
+    newest: Arc<AtomicU64>,
+    lost: Arc<AtomicBool>,
+    ttl: Duration,
+) {
+    let machine = place.store.machine().clone();
     loop {
-        place.store.machine().sleep(ttl / 3).await;
+        machine.sleep(ttl / 3).await;
         let number = newest.load(Ordering::SeqCst) + 1;
+        // Whoever stood still so long may have been overtaken so often that the next number is free again.
+        let is_late = machine.elapsed().saturating_sub(renewed) >= ttl;
+        if is_late && matches!(place.newest(ttl).await, Ok((Some((there, _)), _)) if there >= number) {
+            lost.store(true, Ordering::SeqCst);
+            return;
+        }
         match place.put(number, &record).await {
             Ok(PutNew::Created) => {
                 newest.store(number, Ordering::SeqCst);
+                renewed = machine.elapsed();
                 if let Some(old) = number.checked_sub(RECORDS_KEPT) {
                     place.delete(old).await;
                 }
@@ -310,6 +330,25 @@ mod tests {
         renew(lease.place.clone(), lease.record.clone(), lease.newest.clone(), lease.lost.clone(), TTL).await;
         assert!(lease.is_lost());
         assert!(!taken.is_lost());
+    }
+
+    /// Runs that end before they renew their lease leave no more behind than others, and who stood still meanwhile learns of them.
+    #[tokio::test]
+    async fn after_many_short_runs_few_records_are_left_and_who_stood_still_is_lost() {
+        let store = Store::over(Arc::new(InMemory::new()));
+        let lease = watch(&store).try_acquire().await.unwrap().expect("it is free");
+        lease.renewal.abort();
+        let (stood_since, mut other) = (lease.place.store.machine().elapsed(), watch(&store));
+        acquired_within(&mut other, TTL * 20).await.expect("its time is over").release().await.unwrap();
+        for _ in 0..20 {
+            watch(&store).try_acquire().await.unwrap().expect("it is free").release().await.unwrap();
+        }
+        let left = store.list(&Path::from("default/_alluvium/leases"), None).await.unwrap();
+        assert!(left.len() as u64 <= RECORDS_KEPT + 1, "{left:?}");
+        assert!(!left.iter().any(|found| found.path == lease.place.path(2).unwrap()), "the next number of the first is free");
+        assert!(lease.place.store.machine().elapsed() - stood_since >= TTL);
+        renew_since(stood_since, lease.place.clone(), lease.record.clone(), lease.newest.clone(), lease.lost.clone(), TTL).await;
+        assert!(lease.is_lost());
     }
 
     /// As a power cut leaves it: the name without the bytes.

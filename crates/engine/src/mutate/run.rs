@@ -1,11 +1,11 @@
 //! The rounds of a mutation: take requests in, fold them, move each data table to the newest position.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use alluvium_core::{
     Attempt, BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Range, RecordBody,
-    Recorded, Requests, Result, Shard, TableSpec, app_id,
+    Recorded, Requests, Result, Shard, TableName, TableSpec, app_id, parse_data_file,
 };
 use alluvium_lake::{ChainListing, ChainStore, Lease, LeaseWatch, PutNew};
 use bytes::Bytes;
@@ -200,14 +200,37 @@ impl Engine {
             let chain = chain.clone();
             async move { chain.done_mark(BatchNumber(batch)).await.map(|mark| (batch, mark)) }
         });
-        let (mut marks, mut requests) = (marks.buffered(MARKS_AT_ONCE), 0);
+        let (mut marks, mut requests, mut in_table) = (marks.buffered(MARKS_AT_ONCE), 0, None);
         while let Some((batch, mark)) = marks.try_next().await? {
-            requests += mark.map_or(Requests::MAX_BATCH_REQUESTS, |mark| mark.outcome.inserted);
+            requests += match mark {
+                Some(mark) => mark.outcome.inserted,
+                // Of a batch long finished the mark may be gone.
+                None => {
+                    let rows = match &mut in_table {
+                        Some(rows) => rows,
+                        none => none.insert(self.requests_by_batch().await?),
+                    };
+                    rows.get(&BatchNumber(batch)).copied().unwrap_or(Requests::MAX_BATCH_REQUESTS)
+                }
+            };
             if requests > most {
                 return Ok(BatchNumber((batch - 1).max(from.0 + 1)));
             }
         }
         Ok(to)
+    }
+
+    /// How many requests each batch took in, as far as files of its own in the table tell.
+    async fn requests_by_batch(&self) -> Result<HashMap<BatchNumber, u64>> {
+        let mut rows: HashMap<BatchNumber, u64> = HashMap::new();
+        for file in self.log(&TableName::REQUESTS).live_files(None).await? {
+            let own = parse_data_file(&file.path)
+                .filter(|name| name.chain.dataset.0 == Dataset::REQUESTS && name.chain.job == Job::Mutate);
+            if let (Some(name), Some(of_file)) = (own, file.rows) {
+                *rows.entry(name.key.batch).or_default() += of_file;
+            }
+        }
+        Ok(rows)
     }
 
     /// The last batch of requests that is finished.

@@ -96,6 +96,37 @@ async fn requests_are_folded_with_those_before_whichever_listing_of_the_ledger_i
     }
 }
 
+/// A chain that nothing but submitted requests go through keeps no more records than others; files that it took before are not taken again.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_short_submissions_leave_few_records_and_a_file_that_was_taken_stays_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let inbox = dir.path().join("asked");
+    std::fs::create_dir_all(&inbox).unwrap();
+    let request = |id: &str| REQUEST.replace("\"r1\"", &format!("\"{id}\""));
+    std::fs::write(inbox.join("first.json"), request("of the file")).unwrap();
+    let declared =
+        format!("{}requests: {{ source: {{ files: {{ path: ./asked, format: json, after: keep }} }} }}\n", yaml("keep", 100));
+    let lab = Lab::new(dir.path(), &declared);
+    let store = memory();
+    let engine = lab.engine(&Store::over(store.clone()));
+    let datasets = engine.datasets(&[]).unwrap();
+    assert_eq!(engine.mutate(&datasets, Mode::UntilIdle).await.unwrap().outcome.inserted, 1);
+    file(dir.path(), "a.json", 6);
+    run(&lab, &store).await;
+    for n in 0..100 {
+        // Each a process of its own.
+        let summary = lab.engine(&Store::over(store.clone())).submit_requests("one.json", request(&n.to_string()).into()).await;
+        assert_eq!(summary.unwrap().outcome.inserted, 1);
+    }
+    let left: Vec<_> = store.list(Some(&Path::from("default/_alluvium/chains"))).try_collect().await.unwrap();
+    let left = left.iter().filter(|found| found.location.as_ref().contains("/mutate/requests/")).count();
+    assert!((16..=2 * 33 + 4).contains(&left), "{left} records and marks are left");
+    let again = lab.engine(&Store::over(store.clone())).mutate(&datasets, Mode::UntilIdle).await.unwrap();
+    // All that waits is applied at once, though nothing but the table tells how many the old batches took in.
+    assert!(again.failed.is_empty() && again.batches == 1, "{again:?}");
+    assert_eq!(TableReader::new(&store, "default/requests").rows().await.unwrap().len(), 101);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn mutation_asked_to_stop_while_another_process_takes_requests_in_ends_without_an_error() {
     let dir = tempfile::tempdir().unwrap();

@@ -220,7 +220,7 @@ async fn old_records_of_a_chain_go_and_what_they_took_is_not_read_again() {
     assert_eq!(numbers(&world.landed().await), fitting(0..310));
     let chain = object_store::path::Path::from("default/_alluvium/chains");
     let left = futures::StreamExt::count(world.store.list(Some(&chain))).await;
-    assert!((64..=2 * 129).contains(&left), "{left} records and marks are left");
+    assert!((16..=2 * 33).contains(&left), "{left} records and marks are left");
 }
 
 #[tokio::test(flavor = "multi_thread")]
