@@ -23,6 +23,8 @@ use crate::store::{PutNew, Store};
 pub const LEASE_FORMAT: u32 = 1;
 /// Records kept behind the newest, for those who look.
 const RECORDS_KEPT: u64 = 4;
+/// Old records that are deleted at a time, at most.
+const MOST_DELETED: usize = 64;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct LeaseRecord {
@@ -92,6 +94,7 @@ impl LeaseWatch {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed.
     pub async fn try_acquire(&mut self) -> Result<Option<Lease>> {
+        let looked = self.now();
         let (newest, older) = self.place.newest(self.ttl).await?;
         let next = match &newest {
             None => 1,
@@ -112,10 +115,16 @@ impl LeaseWatch {
         if self.place.put(next, &record).await? == PutNew::Exists {
             return Ok(None);
         }
-        for old in older.into_iter().filter(|number| number + RECORDS_KEPT <= next) {
+        // Whoever stood still since it looked may have found a name free that others had used and deleted.
+        let was_slow = self.now().saturating_sub(looked) >= self.ttl;
+        if was_slow && matches!(self.place.newest(self.ttl).await?.0, Some((there, _)) if there > next) {
+            return Ok(None);
+        }
+        let lease = Lease::held(self.place.clone(), record, next, self.ttl);
+        for old in older.into_iter().rev().filter(|number| number + RECORDS_KEPT <= next).take(MOST_DELETED) {
             self.place.delete(old).await;
         }
-        Ok(Some(Lease::held(self.place.clone(), record, next, self.ttl)))
+        Ok(Some(lease))
     }
 
     /// Who holds the lease, as far as can be told by now.
@@ -207,7 +216,7 @@ async fn renew_since(
         let number = newest.load(Ordering::SeqCst) + 1;
         // Whoever stood still so long may have been overtaken so often that the next number is free again.
         let is_late = machine.elapsed().saturating_sub(renewed) >= ttl;
-        if is_late && matches!(place.newest(ttl).await, Ok((Some((there, _)), _)) if there >= number) {
+        if is_late && matches!(place.newest(ttl).await, Ok((Some((there, _)), _)) if there > number) {
             lost.store(true, Ordering::SeqCst);
             return;
         }

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path as FsPath, PathBuf};
@@ -22,8 +22,9 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
+use rustix::buffer::spare_capacity;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, pread, retry_on_intr};
 
 use crate::pieces::Pieces;
 
@@ -162,13 +163,19 @@ impl ObjectStore for LocalDisk {
 
 /// The bytes of each range, read into memory that was not written to before.
 fn read_ranges(path: &FsPath, ranges: &[Range<u64>]) -> io::Result<Vec<Bytes>> {
-    let mut file = File::open(path)?;
+    let file = File::open(path)?;
     let read = |range: &Range<u64>| {
-        let length = range.end.saturating_sub(range.start);
-        let mut bytes = Vec::with_capacity(usize::try_from(length).map_err(io::Error::other)?);
-        file.seek(SeekFrom::Start(range.start))?;
-        let whole = (&mut file).take(length).read_to_end(&mut bytes)? as u64 == length;
-        if whole { Ok(Bytes::from(bytes)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(io::Error::other)?;
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let at = range.start + bytes.len() as u64;
+            if retry_on_intr(|| pread(&file, spare_capacity(&mut bytes), at))? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        // There may have been room for more than was asked for.
+        bytes.truncate(length);
+        Ok(Bytes::from(bytes))
     };
     ranges.iter().map(read).collect()
 }

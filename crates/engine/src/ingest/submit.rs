@@ -149,7 +149,7 @@ async fn drop_old_records(work: &ChainWork<'_>, listing: &ChainListing, finished
 
 /// Whether a batch could not be finished because others did, and went on: this process stood still for longer than its lease.
 async fn is_finished(work: &ChainWork<'_>, key: BatchKey, error: &Error) -> Result<bool> {
-    Ok(error.kind() == Kind::Fenced && work.chain.done_mark(key.batch).await?.is_some())
+    Ok(error.kind() == Kind::Fenced && work.chain.listing().await?.newest_done() >= Some(key.batch))
 }
 
 /// The range of a batch that takes nothing from the chain's source: the source's next batch goes on where the last one ended.

@@ -55,13 +55,15 @@ impl DatasetLedger {
         table: Option<LedgerPosition>,
     ) -> Result<Self> {
         let finished = BatchNumber(position.0);
-        let mut ledger = Self::open(engine, incarnation, dataset, position).await?;
+        let at = BatchNumber(table.unwrap_or(LedgerPosition::BEGINNING).0).min(finished);
+        let mut ledger = Self::open(engine, incarnation, dataset, position, at).await?;
         ledger.find(&engine.store, BatchNumber(0), finished).await?;
-        let at = BatchNumber(table.unwrap_or(LedgerPosition::BEGINNING).0);
         let (mut reached, mut settling) = (ledger.fates.to(), None::<JoinHandle<Result<Self>>>);
         while reached < finished {
             let most = engine.requests_folded_at_once();
-            let to = engine.batches_at_once(incarnation, reached, finished, most).await?;
+            // What changed since the table's position is asked for, and is not in a file that begins before it.
+            let end = if reached < at { at } else { finished };
+            let to = engine.batches_at_once(incarnation, reached, end, most).await?;
             let Some(span) = BatchSpan::new(reached, to) else { break };
             // Read while the fates before are packed.
             let accepted = engine.accepted(incarnation, span).await?;
@@ -92,7 +94,7 @@ impl DatasetLedger {
         dataset: &Dataset,
         position: LedgerPosition,
     ) -> Result<Option<Self>> {
-        let ledger = Self::open(engine, incarnation, dataset, position).await?;
+        let ledger = Self::open(engine, incarnation, dataset, position, BatchNumber(position.0)).await?;
         let finished = BatchNumber(position.0);
         Ok(Some(ledger).filter(|ledger| ledger.fates.to() == finished && ledger.requests.to() == finished))
     }
@@ -111,8 +113,14 @@ impl DatasetLedger {
         Err(Error::new(Kind::Unavailable, "the folded ledger was written and is not there").hint("run again"))
     }
 
-    /// What was folded of the batches up to a position.
-    async fn open(engine: &Engine, incarnation: &Incarnation, dataset: &Dataset, position: LedgerPosition) -> Result<Self> {
+    /// What was folded of the batches up to a position, with no file from before `through` to behind it.
+    async fn open(
+        engine: &Engine,
+        incarnation: &Incarnation,
+        dataset: &Dataset,
+        position: LedgerPosition,
+        through: BatchNumber,
+    ) -> Result<Self> {
         let up_to = BatchNumber(position.0);
         let resolver = &engine.resolver;
         let shape = Shape::of(dataset);
@@ -122,8 +130,8 @@ impl DatasetLedger {
         Ok(Self {
             shape: Arc::new(shape),
             digest,
-            fates: Series::open(&engine.store, fates, up_to).await?,
-            requests: Series::open(&engine.store, requests, up_to).await?,
+            fates: Series::open_through(&engine.store, fates, through, up_to).await?,
+            requests: Series::open_through(&engine.store, requests, through, up_to).await?,
         })
     }
 
@@ -305,7 +313,7 @@ impl DatasetLedger {
     }
 
     /// Tells the nodes whose fates are not what they were at `from`, some of them several times, and of rows up to which event time
-    /// (inclusive, microseconds since 1970) they may not be.
+    /// (inclusive, microseconds since 1970) they may not be. `from` is the beginning or where the table is.
     pub(crate) async fn changed_since(
         &self,
         from: LedgerPosition,
@@ -314,6 +322,13 @@ impl DatasetLedger {
         for (span, file) in self.fates.files() {
             if span.to.0 <= from.0 {
                 continue;
+            }
+            if span.from.0 < from.0 {
+                // It lacks what changed before and is again as it was before that.
+                return Err(Error::new(
+                    Kind::Internal,
+                    format!("what changed since batch {from} is asked of a span from {}", span.from),
+                ));
             }
             let mut scan = file.scan();
             while self.fates.read_once(scan.advance().await)? {

@@ -63,6 +63,9 @@ impl SeriesFile for ShutSortedFile {
 pub(crate) struct Series<F = SortedFile> {
     store: Store,
     directory: String,
+    /// A batch that no file's span begins before and ends behind: a file tells what changed from its beginning to its end, and not what
+    /// changed since a batch within.
+    through: BatchNumber,
     /// In the order of their batches, each beginning where the one before ends: a file tells what its own batches changed, so one
     /// that overlaps another would leave out what both changed back.
     files: Vec<(BatchSpan, F)>,
@@ -74,7 +77,15 @@ impl<F: SeriesFile> Series<F> {
     /// # Errors
     /// [`Kind::Unavailable`] if the store failed, [`Kind::Corrupt`] if a file is damaged.
     pub(crate) async fn open(store: &Store, directory: String, up_to: BatchNumber) -> Result<Self> {
-        let mut series = Self { store: store.clone(), directory, files: Vec::new() };
+        Self::open_through(store, directory, BatchNumber(0), up_to).await
+    }
+
+    /// The same, of files whose spans do not go from before a batch to behind it.
+    ///
+    /// # Errors
+    /// As [`Series::open`].
+    pub(crate) async fn open_through(store: &Store, directory: String, through: BatchNumber, up_to: BatchNumber) -> Result<Self> {
+        let mut series = Self { store: store.clone(), directory, through, files: Vec::new() };
         series.extend(up_to).await?;
         Ok(series)
     }
@@ -99,7 +110,7 @@ impl<F: SeriesFile> Series<F> {
     async fn extend_once(&mut self, up_to: BatchNumber) -> Result<bool> {
         let found = self.store.list(&Path::from(self.directory.as_str()), None).await?;
         let mut spans: Vec<BatchSpan> = found.iter().filter_map(|f| parse_span_file(f.path.filename()?)).collect();
-        spans.retain(|span| span.to <= up_to);
+        spans.retain(|span| span.to <= up_to && !(span.from < self.through && self.through < span.to));
         let chain = farthest(spans);
         let mut files = Vec::new();
         for span in chain {
@@ -133,7 +144,7 @@ impl<F: SeriesFile> Series<F> {
 
     /// What the same batches are told of in now.
     async fn opened_again(&self) -> Result<Self> {
-        let again = Self::open(&self.store, self.directory.clone(), self.to()).await?;
+        let again = Self::open_through(&self.store, self.directory.clone(), self.through, self.to()).await?;
         if again.to() == self.to() { Ok(again) } else { Err(self.merged_too_often()) }
     }
 

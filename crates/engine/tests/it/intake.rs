@@ -96,6 +96,42 @@ async fn requests_are_folded_with_those_before_whichever_listing_of_the_ledger_i
     }
 }
 
+/// A fate that changed before the table's position and is as it was again behind it: what was deleted is folded up to the position, and from there on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folded_ledger_that_was_deleted_is_made_again_and_what_changed_since_the_tables_position_is_found() {
+    let convert = |id: &str, from: &str, to: &str, day: u32| {
+        let time = format!("2026-01-{day:02}");
+        REQUEST.replace("r1", id).replace("a.json-2", from).replace(r#""L""#, &format!("{to:?}")).replace("2026-01-05", &time)
+    };
+    for deleted in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        file(dir.path(), "a.json", 6);
+        let lab = Lab::new(dir.path(), &yaml("keep", 100));
+        let store = memory();
+        run(&lab, &store).await;
+        let mut leads = Vec::new();
+        let batches =
+            [vec![convert("r1", "a.json-2", "B", 10), convert("r2", "B", "C", 15)], vec![convert("r3", "B", "a.json-2", 12)]];
+        for lines in batches {
+            let engine = lab.engine(&Store::over(store.clone()));
+            engine.submit_requests("some.json", lines.join("\n").into()).await.unwrap();
+            let summary = engine.mutate(&engine.datasets(&[]).unwrap(), Mode::UntilIdle).await.unwrap();
+            assert!(summary.failed.is_empty(), "{:?}", summary.failed);
+            let rows = TableReader::new(&store, "default/edit").rows().await.unwrap();
+            let is_it = |row: &&alluvium_testkit::Row| row["org"] == "ç" && row["n"] == "2";
+            leads.extend(rows.iter().find(is_it).map(|row| row["lead"].clone()));
+            if deleted {
+                let ledger: Vec<_> = store.list(Some(&Path::from("default/_alluvium/ledger"))).try_collect().await.unwrap();
+                assert!(!ledger.is_empty());
+                for found in ledger {
+                    store.delete(&found.location).await.unwrap();
+                }
+            }
+        }
+        assert_eq!(leads, ["C", "a.json-2"], "deleted: {deleted}");
+    }
+}
+
 /// A chain that nothing but submitted requests go through keeps no more records than others; files that it took before are not taken again.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_short_submissions_leave_few_records_and_a_file_that_was_taken_stays_taken() {

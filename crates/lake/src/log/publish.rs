@@ -255,16 +255,18 @@ impl DeltaLog {
 
     /// The table as it stands now, if that is not the version that was seen; looked for longer where a listing that is late would do harm.
     async fn other_than(&self, seen: &TableState, longer: bool) -> Result<Option<TableState>> {
-        for look in 0..if longer { MAX_LOOKS } else { 1 } {
-            if look > 0 {
-                self.store().machine().sleep(LOOK_INTERVAL).await;
-            }
+        let mut looks = 1;
+        loop {
             let fresh = self.existing_state(&seen.app_id).await?;
-            if fresh.version != seen.version {
-                return Ok(Some(fresh));
+            // One that shows less than was seen is late.
+            let may_be_late = if longer { fresh.version <= seen.version } else { fresh.version < seen.version };
+            if may_be_late && looks < MAX_LOOKS {
+                looks += 1;
+                self.store().machine().sleep(LOOK_INTERVAL).await;
+                continue;
             }
+            return Ok(Some(fresh).filter(|fresh| fresh.version != seen.version));
         }
-        Ok(None)
     }
 
     /// The files to add on top of a version, or why the commit does not fit there.
