@@ -38,8 +38,8 @@ impl ShutSortedFile {
     /// The file at `path`; `None` if there is none.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if its footer is damaged, [`Kind::Unsupported`] if a newer program wrote it, [`Kind::Unavailable`] if the store
-    /// failed.
+    /// [`alluvium_core::Kind::Corrupt`] if its footer is damaged, [`alluvium_core::Kind::Unsupported`] if a newer program wrote it,
+    /// [`alluvium_core::Kind::Unavailable`] if the store failed.
     pub async fn find(store: &Store, path: &Path) -> Result<Option<Self>> {
         let Some((size, end)) = store.end_of(path, END_BYTES).await? else { return Ok(None) };
         let footer = Footer::decode(&end, size, path.as_ref())?;
