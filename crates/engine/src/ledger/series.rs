@@ -143,8 +143,8 @@ impl<F: SeriesFile> Series<F> {
     }
 
     /// What the same batches are told of in now.
-    async fn opened_again(&self) -> Result<Self> {
-        let again = Self::open_through(&self.store, self.directory.clone(), self.through, self.to()).await?;
+    async fn opened_again<O: SeriesFile>(&self) -> Result<Series<O>> {
+        let again = Series::open_through(&self.store, self.directory.clone(), self.through, self.to()).await?;
         if again.to() == self.to() { Ok(again) } else { Err(self.merged_too_often()) }
     }
 
@@ -272,6 +272,11 @@ impl Series {
 }
 
 impl Series<ShutSortedFile> {
+    /// The same batches, by files that are open.
+    pub(crate) async fn opened(&self) -> Result<Series> {
+        self.opened_again().await
+    }
+
     /// What entries of sorted keys say: which key, and what is read of the value. All files are looked into at once; if they were merged
     /// meanwhile, again.
     pub(crate) async fn read_all<T: Send + 'static>(

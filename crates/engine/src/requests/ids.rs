@@ -1,16 +1,27 @@
 //! Which requests were accepted, by their ids: so that the same is taken once, and another of the same id refused.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use alluvium_core::{BatchNumber, BatchSpan, Error, Incarnation, Kind, RequestDigest, Result};
 use alluvium_lake::{KeyMap, MergeMode, ShutSortedFile, SortedKey, SortedWriter};
+use tokio::sync::OnceCell;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::table::Accepted;
 use crate::engine::Engine;
 use crate::ledger::Series;
 
+/// So many ids at most are looked up in files that are not opened for it.
+const FEW_KEYS: usize = 1 << 14;
+
 /// The ids of the requests that the batches up to one have accepted.
 #[derive(Debug)]
-pub(crate) struct RequestIds(Series<ShutSortedFile>);
+pub(crate) struct RequestIds {
+    shut: Series<ShutSortedFile>,
+    /// The same, from the second look on.
+    open: OnceCell<Series>,
+    was_asked: AtomicBool,
+}
 
 /// What is known of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +57,7 @@ impl RequestIds {
             Err(e) if e.kind() == Kind::NotFound => {}
             merged => merged?,
         }
-        Ok(Self(series))
+        Ok(Self { shut: series, open: OnceCell::new(), was_asked: AtomicBool::new(false) })
     }
 
     /// Writes down which requests the batches of a span accepted, if nobody else has.
@@ -70,9 +81,23 @@ impl RequestIds {
 
     /// What is known of these ids' keys.
     pub(crate) async fn known(&self, mut keys: Vec<SortedKey>) -> Result<KeyMap<KnownRequest>> {
+        let is_first = !self.was_asked.swap(true, Ordering::Relaxed);
+        if is_first && keys.len() <= FEW_KEYS {
+            keys.sort_unstable();
+            keys.dedup();
+            return Ok(self.shut.read_all(keys, decode).await?.into_iter().collect());
+        }
+        let open = self.open.get_or_try_init(|| self.shut.opened()).await?;
+        keys.retain(|key| open.may_contain(key));
         keys.sort_unstable();
         keys.dedup();
-        Ok(self.0.read_all(keys, decode).await?.into_iter().collect())
+        let mut known = KeyMap::default();
+        open.get_all(&keys, |at, value| {
+            known.insert(keys[at], decode(value)?);
+            Ok(())
+        })
+        .await?;
+        Ok(known)
     }
 }
 
