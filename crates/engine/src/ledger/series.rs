@@ -347,6 +347,8 @@ fn mergeable<F: SeriesFile>(files: &[(BatchSpan, F)]) -> Option<&[(BatchSpan, F)
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use object_store::memory::InMemory;
     use proptest::prelude::*;
 
     use super::*;
@@ -362,6 +364,26 @@ mod tests {
         assert_eq!(farthest(spans(&listed[..5])), spans(&[(0, 1), (1, 5), (5, 8), (8, 12)]));
         assert_eq!(farthest(spans(&[(0, 1), (1, 2), (0, 2), (3, 4)])), spans(&[(0, 2)]));
         assert_eq!(farthest(spans(&[(1, 2)])), []);
+    }
+
+    #[tokio::test]
+    async fn a_span_from_before_where_the_table_is_to_behind_it_is_passed_over() {
+        let store = Store::over(Arc::new(InMemory::new()));
+        for span in spans(&[(0, 3), (3, 5), (3, 8), (5, 7)]) {
+            let writer = SortedWriter::new(&store, Series::<SortedFile>::path_in("l", span)).unwrap();
+            writer.finish("").await.unwrap();
+        }
+        for (through, up_to, chain) in [
+            (0, 8, &[(0, 3), (3, 8)][..]),
+            (3, 8, &[(0, 3), (3, 8)]),
+            (5, 8, &[(0, 3), (3, 5), (5, 7)]),
+            (6, 8, &[(0, 3), (3, 5)]),
+            (5, 5, &[(0, 3), (3, 5)]),
+        ] {
+            let opened = Series::<SortedFile>::open_through(&store, "l".to_owned(), BatchNumber(through), BatchNumber(up_to));
+            let found: Vec<BatchSpan> = opened.await.unwrap().files().map(|(span, _)| span).collect();
+            assert_eq!(found, spans(chain), "through {through} up to {up_to}");
+        }
     }
 
     proptest! {
