@@ -28,6 +28,11 @@ use rustix::io::{Errno, pread, retry_on_intr};
 
 use crate::pieces::Pieces;
 
+/// Ranges of a file this far apart are read at once: what lies between them takes no longer to read than another call.
+const GAP_BYTES: u64 = 8 << 10;
+/// Several ranges read at once are no longer than this: the memory that they are read into stays in the processor's cache.
+const JOINED_BYTES: u64 = 64 << 10;
+
 /// Put this into a put's extensions when the put need not be durable on return.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unsynced;
@@ -161,23 +166,51 @@ impl ObjectStore for LocalDisk {
     }
 }
 
-/// The bytes of each range, read into memory that was not written to before.
+/// The bytes of each range, in memory of its own. Ranges near each other are read with what lies between them, where they ascend.
 fn read_ranges(path: &FsPath, ranges: &[Range<u64>]) -> io::Result<Vec<Bytes>> {
     let file = File::open(path)?;
-    let read = |range: &Range<u64>| {
-        let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(io::Error::other)?;
-        let mut bytes = Vec::with_capacity(length);
-        while bytes.len() < length {
-            let at = range.start + bytes.len() as u64;
-            if retry_on_intr(|| pread(&file, spare_capacity(&mut bytes), at))? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+    let (mut read, mut rest, mut buffer) = (Vec::with_capacity(ranges.len()), ranges, Vec::new());
+    while let Some(first) = rest.first() {
+        let together = joined(rest);
+        if let [only] = together {
+            let mut bytes = Vec::new();
+            read_range(&file, only.clone(), &mut bytes)?;
+            read.push(Bytes::from(bytes));
+        } else {
+            read_range(&file, first.start..together[together.len() - 1].end, &mut buffer)?;
+            let within = |at: u64| (at - first.start) as usize;
+            read.extend(together.iter().map(|range| Bytes::copy_from_slice(&buffer[within(range.start)..within(range.end)])));
         }
-        // There may have been room for more than was asked for.
-        bytes.truncate(length);
-        Ok(Bytes::from(bytes))
+        rest = &rest[together.len()..];
+    }
+    Ok(read)
+}
+
+/// The first of `ranges`, and those behind it that are worth to be read with it.
+fn joined(ranges: &[Range<u64>]) -> &[Range<u64>] {
+    let [first, ..] = ranges else { return ranges };
+    let near = |pair: &[Range<u64>]| {
+        let ascend = [pair[0].start, pair[0].end, pair[1].start, pair[1].end].is_sorted();
+        ascend && pair[1].start - pair[0].end <= GAP_BYTES && pair[1].end - first.start <= JOINED_BYTES
     };
-    ranges.iter().map(read).collect()
+    &ranges[..1 + ranges.windows(2).take_while(|pair| near(pair)).count()]
+}
+
+/// Reads the bytes of one range in place of what is in `bytes`; new memory is not written to before.
+fn read_range(file: &File, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let length = range.end.checked_sub(range.start).ok_or(io::ErrorKind::InvalidInput)?;
+    let length = usize::try_from(length).map_err(io::Error::other)?;
+    bytes.clear();
+    bytes.reserve_exact(length);
+    while bytes.len() < length {
+        let at = range.start + bytes.len() as u64;
+        if retry_on_intr(|| pread(file, spare_capacity(bytes), at))? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    // There may have been room for more than was asked for.
+    bytes.truncate(length);
+    Ok(())
 }
 
 /// Writes a staging file, then gives it its name in one step: by a hard link where the name must be new, else by renaming.
@@ -334,4 +367,46 @@ pub(crate) fn create_root(root: &FsPath) -> io::Result<()> {
 /// The local disk as a shared store.
 pub(crate) fn shared(root: &FsPath, durability: Durability) -> Result<Arc<LocalDisk>> {
     Ok(Arc::new(LocalDisk::new(root, durability)?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ranges_read_together_are_those_of_the_file(starts in proptest::collection::vec((0..300_000_u64, 0..30_000_u64), 0..40), sorted: bool) {
+            let content: Vec<u8> = (0..330_000_u32).map(|at| (at * 7 >> 3) as u8).collect();
+            let file = tempfile::NamedTempFile::new().unwrap();
+            fs::write(file.path(), &content).unwrap();
+            let mut ranges: Vec<Range<u64>> = starts.iter().map(|(start, length)| *start..start + length).collect();
+            if sorted {
+                ranges.sort_by_key(|range| range.start);
+            }
+            let wanted: Vec<&[u8]> = ranges.iter().map(|range| &content[range.start as usize..range.end as usize]).collect();
+            prop_assert_eq!(read_ranges(file.path(), &ranges).unwrap(), wanted);
+            ranges.push(329_990..330_001);
+            prop_assert_eq!(read_ranges(file.path(), &ranges).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        }
+    }
+
+    #[test]
+    fn near_ranges_that_ascend_are_read_together_up_to_a_length() {
+        let many = |ranges: &[Range<u64>]| joined(ranges).len();
+        assert_eq!(many(&[0..10, 10..20, 20 + GAP_BYTES..30 + GAP_BYTES, 40 + 3 * GAP_BYTES..50 + 3 * GAP_BYTES]), 3);
+        assert_eq!(many(&[10..20, 0..5, 20..30]), 1);
+        assert_eq!(many(&[0..10, 12..11]), 1);
+        assert_eq!(many(&[0..10, 10..JOINED_BYTES, JOINED_BYTES..JOINED_BYTES + 1]), 2);
+        assert_eq!(many(&[0..2 * JOINED_BYTES, 2 * JOINED_BYTES..2 * JOINED_BYTES + 1]), 1);
+    }
+
+    #[test]
+    fn a_range_that_ends_before_it_begins_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let inverted = Range { start: 5, end: 3 };
+        assert_eq!(read_ranges(file.path(), &[inverted]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
 }

@@ -62,6 +62,11 @@ pub(crate) trait Taking: Sync {
         std::future::ready(Ok(())).boxed()
     }
 
+    /// About what is kept between looks, in bytes.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
     /// Ends a take with what was found out. Requests end in the order of their takes, rows in any.
     fn end(&self, open: Open, _origin: &Origin, _staged_at_micros: i64) -> Result<Made> {
         match open {
@@ -166,7 +171,8 @@ impl Reading<'_> {
     fn wave(&mut self, feed: &mut dyn Feed, chunks: &mut u64, kept_bytes: u64) -> Result<Wave> {
         let threads = rayon::current_num_threads().max(1);
         let most_bytes = (self.memory_bytes / 64).clamp(64 << 10, MAX_CHUNK_BYTES);
-        let wave_bytes = (self.memory_bytes * 3 / 8).saturating_sub(self.rows.index_bytes()).max(self.memory_bytes / 8);
+        let beside = self.rows.index_bytes() + self.taking.memory_bytes();
+        let wave_bytes = (self.memory_bytes * 3 / 8).saturating_sub(beside).max(self.memory_bytes / 8);
         let (sender, receiver) = sync_channel::<Work>(threads);
         let receiver = Mutex::new(receiver);
         let (ready, decoded_bytes) = (Mutex::new(Vec::new()), AtomicU64::new(kept_bytes));

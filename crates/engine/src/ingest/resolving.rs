@@ -34,6 +34,8 @@ pub(super) struct Resolving<'a> {
     /// What requests matched, and was not handed on to be counted.
     hits: Mutex<Vec<HitRow>>,
     counting: tokio::sync::Mutex<Counting>,
+    /// About what is held to be counted, or was.
+    counting_bytes: AtomicU64,
     erased: AtomicU64,
 }
 
@@ -72,6 +74,10 @@ impl Taking for EventTaking<'_> {
         self.resolving.look_up(named.flat_map(NamedNodes::keys).collect()).boxed()
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.resolving.counting_bytes.load(Ordering::Relaxed)
+    }
+
     fn end(&self, open: Open, _: &Origin, _: i64) -> Result<Made> {
         let rows = match open {
             Open::Rows { rows, named } => Some(self.resolving.resolved(&rows, &named)?),
@@ -84,7 +90,15 @@ impl Taking for EventTaking<'_> {
 impl<'a> Resolving<'a> {
     pub(super) fn new(engine: &Engine, dataset: &'a Dataset, ledger: DatasetLedger) -> Self {
         let counting = tokio::sync::Mutex::new(Counting::new(engine, &ledger, dataset));
-        Self { dataset, ledger, fates: Mutex::default(), hits: Mutex::default(), counting, erased: AtomicU64::new(0) }
+        Self {
+            dataset,
+            ledger,
+            fates: Mutex::default(),
+            hits: Mutex::default(),
+            counting,
+            counting_bytes: AtomicU64::new(0),
+            erased: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn position(&self) -> LedgerPosition {
@@ -116,7 +130,10 @@ impl<'a> Resolving<'a> {
     pub(super) async fn look_up(&self, nodes: Vec<SortedKey>) -> Result<()> {
         // So the hits of one while are in memory, not those of the batch.
         let hits = std::mem::take(&mut *self.hits.lock().unwrap_or_else(PoisonError::into_inner));
-        self.counting.lock().await.add(hits).await?;
+        let mut counting = self.counting.lock().await;
+        counting.add(hits).await?;
+        self.counting_bytes.store(counting.memory_bytes() as u64, Ordering::Relaxed);
+        drop(counting);
         *self.fates.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
         let fates = self.ledger.fates(nodes).await?;
         *self.fates.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(fates);

@@ -11,12 +11,15 @@ use std::sync::Arc;
 use alluvium_core::{BatchNumber, BatchSpan, Error, Kind, Result, parse_span_file, span_file};
 use alluvium_lake::{KeyHash, MergeMode, ShutSortedFile, SortedFile, SortedKey, SortedWriter, Store, merge_sorted};
 use futures::future::join_all;
+use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 
 /// Files are merged when there are so many.
 const MERGE_FROM: usize = 8;
 /// So many files are merged at a time, at most: each takes a few MiB of memory meanwhile.
 const MOST_MERGED: usize = 12;
+/// So many files are looked for at a time.
+const FOUND_AT_ONCE: usize = 8;
 /// Files that another process merges meanwhile are looked for again so often, at most.
 const MAX_LOOKS: u32 = 8;
 
@@ -69,6 +72,8 @@ pub(crate) struct Series<F = SortedFile> {
     /// In the order of their batches, each beginning where the one before ends: a file tells what its own batches changed, so one
     /// that overlaps another would leave out what both changed back.
     files: Vec<(BatchSpan, F)>,
+    /// Spans that were listed beside them: made by processes that folded at the same time.
+    beside: Vec<BatchSpan>,
 }
 
 impl<F: SeriesFile> Series<F> {
@@ -85,7 +90,7 @@ impl<F: SeriesFile> Series<F> {
     /// # Errors
     /// As [`Series::open`].
     pub(crate) async fn open_through(store: &Store, directory: String, through: BatchNumber, up_to: BatchNumber) -> Result<Self> {
-        let mut series = Self { store: store.clone(), directory, through, files: Vec::new() };
+        let mut series = Self { store: store.clone(), directory, through, files: Vec::new(), beside: Vec::new() };
         series.extend(up_to).await?;
         Ok(series)
     }
@@ -111,19 +116,15 @@ impl<F: SeriesFile> Series<F> {
         let found = self.store.list(&Path::from(self.directory.as_str()), None).await?;
         let mut spans: Vec<BatchSpan> = found.iter().filter_map(|f| parse_span_file(f.path.filename()?)).collect();
         spans.retain(|span| span.to <= up_to && !(span.from < self.through && self.through < span.to));
-        let chain = farthest(spans);
-        let mut files = Vec::new();
-        for span in chain {
-            if let Some(open) = self.files.iter().find(|(known, _)| *known == span) {
-                files.push(open.clone());
-                continue;
-            }
-            match F::find(&self.store, &self.path(span)).await? {
-                Some(file) => files.push((span, file)),
-                None => return Ok(false),
-            }
-        }
-        self.files = files;
+        let chain = farthest(spans.clone());
+        spans.retain(|span| !chain.contains(span));
+        let found = chain.into_iter().map(async |span| match self.files.iter().find(|(known, _)| *known == span) {
+            Some((_, file)) => Ok(Some((span, file.clone()))),
+            None => Ok::<_, Error>(F::find(&self.store, &self.path(span)).await?.map(|file| (span, file))),
+        });
+        let found: Vec<Option<(BatchSpan, F)>> = stream::iter(found).buffered(FOUND_AT_ONCE).try_collect().await?;
+        let Some(files) = found.into_iter().collect() else { return Ok(false) };
+        (self.files, self.beside) = (files, spans);
         Ok(true)
     }
 
@@ -162,7 +163,7 @@ impl<F: SeriesFile> Series<F> {
     }
 
     /// Makes one file of several small ones of about the same size, where there are many: all of them tell of batches that are finished,
-    /// and nobody asks for what was between them. The ones it is made of go. Files up to `at`, where a table is, and those behind it are not
+    /// and nobody asks for what was between them. The ones it is made of go, and others within its span. Files up to `at`, where a table is, and those behind it are not
     /// mixed, and the newest `apart` of both are left out. Of their notes, `note` makes one.
     pub(crate) async fn merge_small(
         &mut self,
@@ -195,7 +196,10 @@ impl<F: SeriesFile> Series<F> {
         let merged = F::find(&self.store, &self.path(span)).await?.ok_or_else(|| {
             Error::new(Kind::Unavailable, format!("{} was written and is not there", self.path(span))).hint("run again")
         })?;
-        let gone = some.iter().map(|(span, _)| self.path(*span)).collect();
+        let (within, beside) = self.beside.iter().partition(|other| span.from <= other.from && other.to <= span.to);
+        let within: Vec<BatchSpan> = within;
+        let gone = some.iter().map(|(span, _)| span).chain(&within).map(|span| self.path(*span)).collect();
+        self.beside = beside;
         let keep = |span: &BatchSpan| !some.iter().any(|(other, _)| other == span);
         let mut files: Vec<(BatchSpan, F)> = self.files.iter().filter(|(span, _)| keep(span)).cloned().collect();
         files.push((span, merged));
@@ -384,6 +388,23 @@ mod tests {
             let found: Vec<BatchSpan> = opened.await.unwrap().files().map(|(span, _)| span).collect();
             assert_eq!(found, spans(chain), "through {through} up to {up_to}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_merged_takes_the_spans_within_it_along() {
+        let store = Store::over(Arc::new(InMemory::new()));
+        let chain: Vec<(u64, u64)> = (0..10).map(|from| (2 * from, 2 * from + 2)).collect();
+        for span in spans(&[&chain[..], &[(2, 3), (3, 5), (15, 21)]].concat()) {
+            let writer = SortedWriter::new(&store, Series::<SortedFile>::path_in("l", span)).unwrap();
+            writer.finish("").await.unwrap();
+        }
+        let mut series = Series::<SortedFile>::open(&store, "l".to_owned(), BatchNumber(21)).await.unwrap();
+        assert_eq!(series.to(), BatchNumber(20));
+        series.merge_small(MergeMode::KeepAll, BatchNumber(0), 2, |_| String::new()).await.unwrap();
+        let there = store.list(&Path::from("l"), None).await.unwrap();
+        let mut there: Vec<BatchSpan> = there.iter().filter_map(|f| parse_span_file(f.path.filename()?)).collect();
+        there.sort_unstable();
+        assert_eq!(there, spans(&[(0, 16), (15, 21), (16, 18), (18, 20)]));
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 //! requests about them are all in memory.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use alluvium_core::{BatchNumber, Dataset, Error, Kind, OrgLedger, Result, RowGroup};
 use alluvium_lake::in_place;
@@ -13,11 +14,15 @@ use crate::ledger::DatasetLedger;
 use crate::resolve::HitRow;
 
 /// How many rows requests matched in a batch, by id; with the organisation.
-pub(crate) type Matched = HashMap<String, (String, u64)>;
+pub(crate) type Matched = HashMap<String, (Arc<str>, u64)>;
 
 /// The same, in no order.
-type Counted = Vec<(String, (String, u64))>;
+type Counted = Vec<(String, (Arc<str>, u64))>;
 
+/// About what a request that rows matched takes, with its id.
+const BYTES_OF_A_COUNT: usize = 160;
+/// About what a row and the requests around it take while it is counted.
+const BYTES_TO_COUNT: usize = 512;
 /// Rows that are counted at first.
 const FIRST_PART: usize = 1 << 14;
 
@@ -32,17 +37,28 @@ pub(crate) struct Counting {
     /// And so many at most.
     most: usize,
     counted: Matched,
+    /// So many rows are counted now.
+    counting: usize,
     running: Option<JoinHandle<Result<Counted>>>,
 }
 
 impl Counting {
     pub(crate) fn new(engine: &Engine, ledger: &DatasetLedger, dataset: &Dataset) -> Self {
         let (ledger, dataset, most) = (ledger.clone(), dataset.clone(), engine.hits_counted_at_once());
-        Self { ledger, dataset, hits: Vec::new(), part: FIRST_PART.min(most), most, counted: Matched::new(), running: None }
+        Self {
+            ledger,
+            dataset,
+            hits: Vec::new(),
+            part: FIRST_PART.min(most),
+            most,
+            counted: Matched::new(),
+            counting: 0,
+            running: None,
+        }
     }
 
     /// Adds what was counted elsewhere.
-    pub(crate) fn count_in(&mut self, counted: impl IntoIterator<Item = (String, (String, u64))>) {
+    pub(crate) fn count_in(&mut self, counted: impl IntoIterator<Item = (String, (Arc<str>, u64))>) {
         for (request, (org, rows)) in counted {
             self.counted.entry(request).or_insert((org, 0)).1 += rows;
         }
@@ -65,6 +81,13 @@ impl Counting {
         Ok(())
     }
 
+    /// About what it takes of memory until more is added.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.counted.len() * BYTES_OF_A_COUNT
+            + self.counting * BYTES_TO_COUNT
+            + self.hits.iter().map(HitRow::memory_bytes).sum::<usize>()
+    }
+
     /// Begins to count what was added, once what was added before is counted.
     async fn count(&mut self) -> Result<()> {
         if let Some(running) = self.running.take() {
@@ -72,6 +95,7 @@ impl Counting {
             self.count_in(counted);
         }
         let hits = std::mem::take(&mut self.hits);
+        self.counting = hits.len();
         if !hits.is_empty() {
             let (ledger, dataset) = (self.ledger.clone(), self.dataset.clone());
             self.running = Some(tokio::spawn(matched(ledger, dataset, hits)));
@@ -101,8 +125,9 @@ async fn matched(ledger: DatasetLedger, dataset: Dataset, mut hits: Vec<HitRow>)
         let groups =
             of_org.iter().map(|(hit, ids)| RowGroup { ids, key: hit.key.as_deref(), event_time: hit.event_time, rows: 1 });
         let counts = requests.attribute(position, groups);
+        let org: Arc<str> = Arc::from(org.as_str());
         let counted = requests.requests().zip(counts).filter(|(_, rows)| *rows > 0);
-        counted.map(|(request, rows)| (request.order.request_id.to_owned(), ((*org).clone(), rows))).collect::<Vec<_>>()
+        counted.map(|(request, rows)| (request.order.request_id.to_owned(), (org.clone(), rows))).collect::<Vec<_>>()
     };
     let around: Vec<(&String, &OrgLedger)> = around.iter().collect();
     Ok(in_place(|| around.par_iter().flat_map_iter(of_org).collect()))

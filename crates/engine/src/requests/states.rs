@@ -126,11 +126,11 @@ fn retry_rows(retries: &[Tried], state: &str, dataset: &DatasetName, settings: &
 
 fn outcome_rows(matched: &Matched, dataset: &DatasetName, settings: &StageSettings) -> Result<RecordBatch> {
     let (rows, now_micros) = (matched.len(), settings.now_ms * 1000);
-    let mut matched: Vec<(&String, &(String, u64))> = matched.iter().collect();
+    let mut matched: Vec<(&String, &(Arc<str>, u64))> = matched.iter().collect();
     in_place(|| matched.par_sort_unstable());
     let columns: Vec<ArrayRef> = vec![
         Arc::new(StringArray::from_iter_values(matched.iter().map(|(id, _)| id))),
-        Arc::new(StringArray::from_iter_values(matched.iter().map(|(_, (org, _))| org))),
+        Arc::new(StringArray::from_iter_values(matched.iter().map(|(_, (org, _))| &**org))),
         Arc::new(StringArray::from(vec![dataset.0.as_str(); rows])),
         Arc::new(StringArray::from(vec![settings.chain.job.name(); rows])),
         Arc::new(Int64Array::from(vec![settings.key.batch.0.cast_signed(); rows])),
@@ -161,7 +161,7 @@ impl Engine {
                 let counts = rows.column_by_name("rows").and_then(|c| c.as_primitive_opt::<Int64Type>());
                 let (ids, orgs, counts) = (text(&rows, "request_id")?, text(&rows, "org_id")?, counts.ok_or_else(unreadable)?);
                 for row in 0..rows.num_rows() {
-                    let of_id = matched.entry(ids.value(row).to_owned()).or_insert_with(|| (orgs.value(row).to_owned(), 0));
+                    let of_id = matched.entry(ids.value(row).to_owned()).or_insert_with(|| (Arc::from(orgs.value(row)), 0));
                     of_id.1 += counts.value(row).unsigned_abs();
                 }
             }
