@@ -13,7 +13,7 @@ use super::dead_letters::{DeadLetters, Letter};
 use super::read::{Fed, Feed, Origin};
 use super::replay::Letters;
 use super::run::RunSummary;
-use super::submit::{next_key, standing_still};
+use super::submit::{is_finished, next_key, standing_still};
 use super::work::ChainWork;
 use crate::engine::Engine;
 use crate::source::{Chunk, Messages};
@@ -60,9 +60,14 @@ async fn replay(work: &mut ChainWork<'_>, log: &DeltaLog) -> Result<RunSummary> 
         }
         staged.dead_letters.removes = some.files;
         let (record, sweeps) = work.record_of(key, range, 0, staged);
-        if let Some(outcome) = work.write(&record, sweeps).await? {
-            summary.batches += 1;
-            summary.outcome += BatchOutcome { dead_letters: 0, ..outcome };
+        match work.write(&record, sweeps).await {
+            Ok(Some(outcome)) => {
+                summary.batches += 1;
+                summary.outcome += BatchOutcome { dead_letters: 0, ..outcome };
+            }
+            Ok(None) => {}
+            Err(e) if is_finished(work, key, &e).await? => {}
+            Err(e) => return Err(e),
         }
     }
     Ok(summary)

@@ -148,7 +148,7 @@ async fn drop_old_records(work: &ChainWork<'_>, listing: &ChainListing, finished
 }
 
 /// Whether a batch could not be finished because others did, and went on: this process stood still for longer than its lease.
-async fn is_finished(work: &ChainWork<'_>, key: BatchKey, error: &Error) -> Result<bool> {
+pub(super) async fn is_finished(work: &ChainWork<'_>, key: BatchKey, error: &Error) -> Result<bool> {
     Ok(error.kind() == Kind::Fenced && work.chain.listing().await?.newest_done() >= Some(key.batch))
 }
 

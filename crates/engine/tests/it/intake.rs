@@ -193,3 +193,61 @@ async fn mutation_asked_to_stop_while_another_process_takes_requests_in_ends_wit
     assert_eq!(failed, Ok(0));
     other.abort();
 }
+
+/// A store whose first put of a version of `requests` waits: meanwhile the lease is lost, and others finish the batch and take in more.
+fn overtaken_by(lab: &Lab, store: &Arc<dyn ObjectStore>, version: u64, lines: String) -> Arc<dyn ObjectStore> {
+    let commits = move |step: &Step| matches!(step, Step::Put(path) if path.as_ref() == format!("{LOG}/{version:020}.json"));
+    let (lab, below) = (lab.clone(), store.clone());
+    let meanwhile = move || {
+        let (lab, below, lines) = (lab.clone(), below.clone(), lines.clone());
+        async move {
+            let leases: Vec<_> = below.list(Some(&Path::from("default/_alluvium/leases"))).try_collect().await.unwrap();
+            for lease in leases {
+                below.delete(&lease.location).await.unwrap();
+            }
+            let other = lab.engine(&Store::over(below));
+            other.submit_requests("two.json", lines.into()).await.unwrap();
+        }
+        .boxed()
+    };
+    Arc::new(PauseStore::once_at(store.clone(), commits, meanwhile))
+}
+
+async fn taken(store: &Arc<dyn ObjectStore>) -> Vec<String> {
+    let rows = TableReader::new(store, "default/requests").rows().await.unwrap();
+    let mut taken: Vec<_> = rows.iter().map(|row| row["request_id"].clone()).collect();
+    taken.sort_unstable();
+    taken
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_overtaken_while_it_submits_goes_on_and_nothing_is_taken_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let lab = Lab::new(dir.path(), &yaml("keep", 100));
+    let store = memory();
+    let one = [REQUEST.to_owned(), REQUEST.replace("\"r1\"", "\"r2\"")].join("\n");
+    let two = REQUEST.replace("\"r1\"", "\"r3\"");
+    let standing = lab.engine(&Store::over(overtaken_by(&lab, &store, 1, two)));
+    let summary = standing.submit_requests("one.json", one.into()).await.unwrap();
+    assert_eq!((summary.batches, summary.outcome.skipped), (0, 2), "others finished its batch, and it found both known");
+    assert_eq!(taken(&store).await, ["r1", "r2", "r3"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_overtaken_while_it_takes_refused_requests_in_again_goes_on_and_nothing_is_taken_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = memory();
+    let before = Lab::new(
+        dir.path(),
+        &yaml("keep", 100).replace("identities: [lead]", "identities: [n2]").replace("n: long", "n: long, n2: string"),
+    );
+    before.engine(&Store::over(store.clone())).submit_requests("one.json", REQUEST.into()).await.unwrap();
+    assert_eq!(taken(&store).await, [""; 0]);
+    let lab = Lab::new(dir.path(), &yaml("keep", 100));
+    let standing = lab.engine(&Store::over(overtaken_by(&lab, &store, 2, REQUEST.replace("\"r1\"", "\"r2\""))));
+    let intake = standing.sources(&["requests".to_owned()]).unwrap();
+    let summary = standing.replay_dead_letters(&intake).await.unwrap();
+    assert!(summary.failed.is_empty(), "{:?}", summary.failed);
+    assert_eq!(taken(&store).await, ["r1", "r2"]);
+    assert_eq!(TableReader::new(&store, "default/dead_letters").rows().await.unwrap().len(), 0);
+}
