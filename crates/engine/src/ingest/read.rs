@@ -170,9 +170,10 @@ impl Reading<'_> {
     /// Reads and decodes until the memory's part is full or the feed ends.
     fn wave(&mut self, feed: &mut dyn Feed, chunks: &mut u64, kept_bytes: u64) -> Result<Wave> {
         let threads = rayon::current_num_threads().max(1);
-        let most_bytes = (self.memory_bytes / 64).clamp(64 << 10, MAX_CHUNK_BYTES);
         let beside = self.rows.index_bytes() + self.taking.memory_bytes();
         let wave_bytes = (self.memory_bytes * 3 / 8).saturating_sub(beside).max(self.memory_bytes / 8);
+        // What is in flight is half of the wave at most: each thread has something to decode in each.
+        let most_bytes = (self.memory_bytes / 64).min(wave_bytes / (4 * (threads as u64 + 1))).clamp(64 << 10, MAX_CHUNK_BYTES);
         let (sender, receiver) = sync_channel::<Work>(threads);
         let receiver = Mutex::new(receiver);
         let (ready, decoded_bytes) = (Mutex::new(Vec::new()), AtomicU64::new(kept_bytes));

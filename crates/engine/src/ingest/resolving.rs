@@ -15,9 +15,12 @@ use futures::future::BoxFuture;
 use super::read::{Made, Open, Origin, Taking};
 use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
-use crate::requests::{Counting, Matched};
+use crate::requests::{BYTES_OF_A_HIT, Counting, Matched};
 use crate::resolve::{HitRow, NamedNodes, SourceRows, edited, plan_edits};
 use crate::source::{Chunk, Decoder};
+
+/// About what a fate takes that was looked up.
+const BYTES_OF_A_FATE: usize = 192;
 
 /// Takes events in, and resolves them.
 pub(super) struct EventTaking<'a> {
@@ -75,7 +78,10 @@ impl Taking for EventTaking<'_> {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.resolving.counting_bytes.load(Ordering::Relaxed)
+        let Resolving { fates, hits, counting_bytes, .. } = &self.resolving;
+        let fates = fates.lock().unwrap_or_else(PoisonError::into_inner).len() * BYTES_OF_A_FATE;
+        let hits = hits.lock().unwrap_or_else(PoisonError::into_inner).len() * BYTES_OF_A_HIT;
+        (fates + hits) as u64 + counting_bytes.load(Ordering::Relaxed)
     }
 
     fn end(&self, open: Open, _: &Origin, _: i64) -> Result<Made> {

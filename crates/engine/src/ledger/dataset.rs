@@ -41,6 +41,7 @@ pub(crate) struct DatasetLedger {
     /// What tells declarations apart that fold differently.
     digest: LedgerShape,
     fates: Series,
+    /// They may go further than the fates: each says by which batch it was accepted.
     requests: Series,
 }
 
@@ -57,7 +58,9 @@ impl DatasetLedger {
         let finished = BatchNumber(position.0);
         let at = BatchNumber(table.unwrap_or(LedgerPosition::BEGINNING).0).min(finished);
         let mut ledger = Self::open(engine, incarnation, dataset, position, at).await?;
-        ledger.find(&engine.store, BatchNumber(0), finished).await?;
+        if !ledger.find(&engine.store, BatchNumber(0), finished).await? {
+            ledger.write_requests(engine, incarnation, finished).await?;
+        }
         let (mut reached, mut settling) = (ledger.fates.to(), None::<JoinHandle<Result<Self>>>);
         while reached < finished {
             let most = engine.requests_folded_at_once();
@@ -76,7 +79,9 @@ impl DatasetLedger {
                 write(store.clone(), next.fates.path(span), fates, String::new()).await?;
                 next.requests.extend(finished).await?;
                 next.fates.extend(finished).await?;
-                next.find(&store, to, finished).await?;
+                if !next.find(&store, to, finished).await? {
+                    return Err(not_there());
+                }
                 next.merge_small(at).await.map(|()| next)
             }));
             reached = to;
@@ -96,21 +101,44 @@ impl DatasetLedger {
     ) -> Result<Option<Self>> {
         let ledger = Self::open(engine, incarnation, dataset, position, BatchNumber(position.0)).await?;
         let finished = BatchNumber(position.0);
-        Ok(Some(ledger).filter(|ledger| ledger.fates.to() == finished && ledger.requests.to() == finished))
+        Ok(Some(ledger).filter(|ledger| ledger.fates.to() == finished && ledger.requests.to() >= finished))
     }
 
     /// Looks until the fates up to `to` are there, and where there are fates, the requests they come from: a listing that does not show
-    /// them is late, and what was folded without them would be wrong for good.
-    async fn find(&mut self, store: &Store, to: BatchNumber, finished: BatchNumber) -> Result<()> {
+    /// them is late, and what was folded without them would be wrong for good. `false` if they do not come.
+    async fn find(&mut self, store: &Store, to: BatchNumber, finished: BatchNumber) -> Result<bool> {
         for _ in 0..MAX_LOOKS {
             if self.fates.to() >= to && self.requests.to() >= self.fates.to() {
-                return Ok(());
+                return Ok(true);
             }
             store.machine().sleep(LOOK_INTERVAL).await;
             self.requests.extend(finished).await?;
             self.fates.extend(finished).await?;
         }
-        Err(Error::new(Kind::Unavailable, "the folded ledger was written and is not there").hint("run again"))
+        Ok(false)
+    }
+
+    /// Writes the requests that the fates come from, of batches of which no file tells.
+    async fn write_requests(&mut self, engine: &Engine, incarnation: &Incarnation, finished: BatchNumber) -> Result<()> {
+        while self.requests.to() < self.fates.to() {
+            let from = self.requests.to();
+            let to = engine.batches_at_once(incarnation, from, self.fates.to(), engine.requests_folded_at_once()).await?;
+            let Some(span) = BatchSpan::new(from, to) else { break };
+            let mut accepted = engine.accepted(incarnation, span).await?;
+            self.keep_own(&mut accepted);
+            let (entries, named) = in_place(|| by_node(&accepted));
+            write(engine.store.clone(), self.requests.path(span), entries, named.note()).await?;
+            self.requests.extend(finished).await?;
+            if self.requests.to() <= from {
+                return Err(not_there());
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves out what no row of the dataset can match.
+    fn keep_own(&self, accepted: &mut Vec<Accepted>) {
+        accepted.retain(|accepted| !self.shape.nodes(&accepted.request).is_empty());
     }
 
     /// What was folded of the batches up to a position, with no file from before `through` to behind it.
@@ -131,7 +159,7 @@ impl DatasetLedger {
             shape: Arc::new(shape),
             digest,
             fates: Series::open_through(&engine.store, fates, through, up_to).await?,
-            requests: Series::open_through(&engine.store, requests, through, up_to).await?,
+            requests: Series::open_covering(&engine.store, requests, up_to).await?,
         })
     }
 
@@ -147,18 +175,8 @@ impl DatasetLedger {
 
     /// The fates that the requests of a span change. The requests themselves are written.
     async fn fold(&self, store: &Store, span: BatchSpan, mut accepted: Vec<Accepted>) -> Result<Entries> {
-        accepted.retain(|accepted| !self.shape.nodes(&accepted.request).is_empty());
-        let entries = in_place(|| {
-            let of_one = |Accepted { request, batch, .. }: &Accepted| {
-                let keys = keys_of(request).into_iter().enumerate();
-                let entry = |(at, key)| (key, encode_request(request, *batch, at == 0));
-                keys.map(entry).collect::<Vec<_>>()
-            };
-            let mut entries: Entries = accepted.par_iter().flat_map_iter(of_one).collect();
-            entries.par_sort_by_key(|entry| entry.0);
-            entries
-        });
-        let named = Named::by(accepted.iter().map(|accepted| &*accepted.request));
+        self.keep_own(&mut accepted);
+        let (entries, named) = in_place(|| by_node(&accepted));
         let mut nodes: Vec<SortedKey> = entries.iter().map(|entry| entry.0).collect();
         nodes.dedup();
         // Packed while the fold goes on.
@@ -362,6 +380,22 @@ impl DatasetLedger {
         }
         Ok(())
     }
+}
+
+fn not_there() -> Error {
+    Error::new(Kind::Unavailable, "the folded ledger was written and is not there").hint("run again")
+}
+
+/// Requests under each node that they are about, in order, and what all of them are about.
+fn by_node(accepted: &[Accepted]) -> (Entries, Named) {
+    let of_one = |Accepted { request, batch, .. }: &Accepted| {
+        let keys = keys_of(request).into_iter().enumerate();
+        let entry = |(at, key)| (key, encode_request(request, *batch, at == 0));
+        keys.map(entry).collect::<Vec<_>>()
+    };
+    let mut entries: Entries = accepted.par_iter().flat_map_iter(of_one).collect();
+    entries.par_sort_by_key(|entry| entry.0);
+    (entries, Named::by(accepted.iter().map(|accepted| &*accepted.request)))
 }
 
 async fn settled(settling: JoinHandle<Result<DatasetLedger>>) -> Result<DatasetLedger> {

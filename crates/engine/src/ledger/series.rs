@@ -69,11 +69,11 @@ pub(crate) struct Series<F = SortedFile> {
     /// A batch that no file's span begins before and ends behind: a file tells what changed from its beginning to its end, and not what
     /// changed since a batch within.
     through: BatchNumber,
+    /// Whether the last file may tell of batches behind the last that is asked for, too: for entries that say of which batch they are.
+    covers: bool,
     /// In the order of their batches, each beginning where the one before ends: a file tells what its own batches changed, so one
     /// that overlaps another would leave out what both changed back.
     files: Vec<(BatchSpan, F)>,
-    /// Spans that were listed beside them: made by processes that folded at the same time.
-    beside: Vec<BatchSpan>,
 }
 
 impl<F: SeriesFile> Series<F> {
@@ -90,7 +90,17 @@ impl<F: SeriesFile> Series<F> {
     /// # Errors
     /// As [`Series::open`].
     pub(crate) async fn open_through(store: &Store, directory: String, through: BatchNumber, up_to: BatchNumber) -> Result<Self> {
-        let mut series = Self { store: store.clone(), directory, through, files: Vec::new(), beside: Vec::new() };
+        let mut series = Self { store: store.clone(), directory, through, covers: false, files: Vec::new() };
+        series.extend(up_to).await?;
+        Ok(series)
+    }
+
+    /// Opens the files in a directory that tell of batches up to `up_to`, as far as they go without a gap; the last may tell of more.
+    ///
+    /// # Errors
+    /// As [`Series::open`].
+    pub(crate) async fn open_covering(store: &Store, directory: String, up_to: BatchNumber) -> Result<Self> {
+        let mut series = Self { store: store.clone(), directory, through: BatchNumber(0), covers: true, files: Vec::new() };
         series.extend(up_to).await?;
         Ok(series)
     }
@@ -115,20 +125,21 @@ impl<F: SeriesFile> Series<F> {
     async fn extend_once(&mut self, up_to: BatchNumber) -> Result<bool> {
         let found = self.store.list(&Path::from(self.directory.as_str()), None).await?;
         let mut spans: Vec<BatchSpan> = found.iter().filter_map(|f| parse_span_file(f.path.filename()?)).collect();
-        spans.retain(|span| span.to <= up_to && !(span.from < self.through && self.through < span.to));
-        let chain = farthest(spans.clone());
-        spans.retain(|span| !chain.contains(span));
-        let found = chain.into_iter().map(async |span| match self.files.iter().find(|(known, _)| *known == span) {
+        spans.retain(|span| {
+            let ends = if self.covers { span.from < up_to } else { span.to <= up_to };
+            ends && !(span.from < self.through && self.through < span.to)
+        });
+        let found = farthest(spans).into_iter().map(async |span| match self.files.iter().find(|(known, _)| *known == span) {
             Some((_, file)) => Ok(Some((span, file.clone()))),
             None => Ok::<_, Error>(F::find(&self.store, &self.path(span)).await?.map(|file| (span, file))),
         });
         let found: Vec<Option<(BatchSpan, F)>> = stream::iter(found).buffered(FOUND_AT_ONCE).try_collect().await?;
         let Some(files) = found.into_iter().collect() else { return Ok(false) };
-        (self.files, self.beside) = (files, spans);
+        self.files = files;
         Ok(true)
     }
 
-    /// The last batch that the files tell of.
+    /// The last batch that the files tell of all of.
     pub(crate) fn to(&self) -> BatchNumber {
         self.files.last().map_or(BatchNumber(0), |(span, _)| span.to)
     }
@@ -145,8 +156,11 @@ impl<F: SeriesFile> Series<F> {
 
     /// What the same batches are told of in now.
     async fn opened_again<O: SeriesFile>(&self) -> Result<Series<O>> {
-        let again = Series::open_through(&self.store, self.directory.clone(), self.through, self.to()).await?;
-        if again.to() == self.to() { Ok(again) } else { Err(self.merged_too_often()) }
+        let Self { store, directory, through, covers, .. } = self;
+        let mut again =
+            Series { store: store.clone(), directory: directory.clone(), through: *through, covers: *covers, files: Vec::new() };
+        again.extend(self.to()).await?;
+        if again.to() >= self.to() { Ok(again) } else { Err(self.merged_too_often()) }
     }
 
     /// What was gone while it was read once, from which on nothing can be told again, was merged: another run finds it.
@@ -163,7 +177,7 @@ impl<F: SeriesFile> Series<F> {
     }
 
     /// Makes one file of several small ones of about the same size, where there are many: all of them tell of batches that are finished,
-    /// and nobody asks for what was between them. The ones it is made of go, and others within its span. Files up to `at`, where a table is, and those behind it are not
+    /// and nobody asks for what was between them. The ones it is made of go. Files up to `at`, where a table is, and those behind it are not
     /// mixed, and the newest `apart` of both are left out. Of their notes, `note` makes one.
     pub(crate) async fn merge_small(
         &mut self,
@@ -196,10 +210,7 @@ impl<F: SeriesFile> Series<F> {
         let merged = F::find(&self.store, &self.path(span)).await?.ok_or_else(|| {
             Error::new(Kind::Unavailable, format!("{} was written and is not there", self.path(span))).hint("run again")
         })?;
-        let (within, beside) = self.beside.iter().partition(|other| span.from <= other.from && other.to <= span.to);
-        let within: Vec<BatchSpan> = within;
-        let gone = some.iter().map(|(span, _)| span).chain(&within).map(|span| self.path(*span)).collect();
-        self.beside = beside;
+        let gone = some.iter().map(|(span, _)| self.path(*span)).collect();
         let keep = |span: &BatchSpan| !some.iter().any(|(other, _)| other == span);
         let mut files: Vec<(BatchSpan, F)> = self.files.iter().filter(|(span, _)| keep(span)).cloned().collect();
         files.push((span, merged));
@@ -391,20 +402,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_merged_takes_the_spans_within_it_along() {
+    async fn a_series_that_covers_goes_on_with_a_file_that_tells_of_later_batches_too() {
         let store = Store::over(Arc::new(InMemory::new()));
-        let chain: Vec<(u64, u64)> = (0..10).map(|from| (2 * from, 2 * from + 2)).collect();
-        for span in spans(&[&chain[..], &[(2, 3), (3, 5), (15, 21)]].concat()) {
+        for span in spans(&[(0, 3), (3, 5), (3, 8), (8, 9)]) {
             let writer = SortedWriter::new(&store, Series::<SortedFile>::path_in("l", span)).unwrap();
             writer.finish("").await.unwrap();
         }
-        let mut series = Series::<SortedFile>::open(&store, "l".to_owned(), BatchNumber(21)).await.unwrap();
-        assert_eq!(series.to(), BatchNumber(20));
-        series.merge_small(MergeMode::KeepAll, BatchNumber(0), 2, |_| String::new()).await.unwrap();
-        let there = store.list(&Path::from("l"), None).await.unwrap();
-        let mut there: Vec<BatchSpan> = there.iter().filter_map(|f| parse_span_file(f.path.filename()?)).collect();
-        there.sort_unstable();
-        assert_eq!(there, spans(&[(0, 16), (15, 21), (16, 18), (18, 20)]));
+        for (up_to, chain) in [(3, &[(0, 3)][..]), (4, &[(0, 3), (3, 8)]), (8, &[(0, 3), (3, 8)]), (9, &[(0, 3), (3, 8), (8, 9)])]
+        {
+            let opened = Series::<SortedFile>::open_covering(&store, "l".to_owned(), BatchNumber(up_to)).await.unwrap();
+            let found: Vec<BatchSpan> = opened.files().map(|(span, _)| span).collect();
+            assert_eq!(found, spans(chain), "up to {up_to}");
+        }
     }
 
     proptest! {

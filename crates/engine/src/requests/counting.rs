@@ -19,6 +19,8 @@ pub(crate) type Matched = HashMap<String, (Arc<str>, u64)>;
 /// The same, in no order.
 type Counted = Vec<(String, (Arc<str>, u64))>;
 
+/// About what a row takes that is to be counted.
+pub(crate) const BYTES_OF_A_HIT: usize = 192;
 /// About what a request that rows matched takes, with its id.
 const BYTES_OF_A_COUNT: usize = 160;
 /// About what a row and the requests around it take while it is counted.
@@ -66,6 +68,9 @@ impl Counting {
 
     /// Adds rows; once there are many, they begin to be counted.
     pub(crate) async fn add(&mut self, mut hits: Vec<HitRow>) -> Result<()> {
+        if self.running.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.counted_so_far().await?;
+        }
         while self.hits.len() + hits.len() >= self.most {
             let rest = hits.split_off(self.most - self.hits.len());
             self.hits.append(&mut hits);
@@ -74,7 +79,7 @@ impl Counting {
         }
         self.hits.append(&mut hits);
         // Nothing waits here for what is counted.
-        if self.hits.len() >= self.part && self.running.as_ref().is_none_or(JoinHandle::is_finished) {
+        if self.hits.len() >= self.part && self.running.is_none() {
             self.count().await?;
             self.part = (2 * self.part).min(self.most);
         }
@@ -83,17 +88,12 @@ impl Counting {
 
     /// About what it takes of memory until more is added.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.counted.len() * BYTES_OF_A_COUNT
-            + self.counting * BYTES_TO_COUNT
-            + self.hits.iter().map(HitRow::memory_bytes).sum::<usize>()
+        self.counted.len() * BYTES_OF_A_COUNT + self.counting * BYTES_TO_COUNT + self.hits.len() * BYTES_OF_A_HIT
     }
 
     /// Begins to count what was added, once what was added before is counted.
     async fn count(&mut self) -> Result<()> {
-        if let Some(running) = self.running.take() {
-            let counted = running.await.map_err(|e| Error::new(Kind::Internal, "counting what requests matched").source(e))??;
-            self.count_in(counted);
-        }
+        self.counted_so_far().await?;
         let hits = std::mem::take(&mut self.hits);
         self.counting = hits.len();
         if !hits.is_empty() {
@@ -103,11 +103,20 @@ impl Counting {
         Ok(())
     }
 
+    /// Waits for what is counted now.
+    async fn counted_so_far(&mut self) -> Result<()> {
+        if let Some(running) = self.running.take() {
+            let counted = running.await.map_err(|e| Error::new(Kind::Internal, "counting what requests matched").source(e))??;
+            self.count_in(counted);
+        }
+        self.counting = 0;
+        Ok(())
+    }
+
     /// What all rows that were added come to.
     pub(crate) async fn finish(mut self) -> Result<Matched> {
         self.count().await?;
-        // Once more for what runs now.
-        self.count().await?;
+        self.counted_so_far().await?;
         Ok(self.counted)
     }
 }

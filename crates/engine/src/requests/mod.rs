@@ -8,7 +8,7 @@ mod states;
 mod table;
 mod taking;
 
-pub(crate) use counting::{Counting, Matched};
+pub(crate) use counting::{BYTES_OF_A_HIT, Counting, Matched};
 pub(crate) use ids::RequestIds;
 pub(crate) use open::{RequestsTried, Retries};
 pub use show::{RequestState, RequestStatus};

@@ -22,12 +22,6 @@ pub(crate) struct HitRow {
 }
 
 impl HitRow {
-    /// About what it takes of memory.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        let texts = self.ids.iter().flatten().chain(&self.key).map(String::capacity).sum::<usize>();
-        size_of::<Self>() + self.ids.capacity() * size_of::<Option<String>>() + texts
-    }
-
     /// The keys of the nodes it hangs on.
     pub(crate) fn keys<'h>(&'h self, dataset: &'h Dataset) -> impl Iterator<Item = SortedKey> + 'h {
         let ids = dataset

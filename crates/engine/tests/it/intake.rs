@@ -1,5 +1,6 @@
 //! Requests that are taken in while listings are late and processes die or are asked to stop.
 
+use std::fs;
 use std::sync::{Arc, Mutex};
 
 use alluvium_engine::{Mode, Stop};
@@ -10,7 +11,7 @@ use futures::{FutureExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use crate::common::{file, memory, run, yaml};
+use crate::common::{file, line, memory, run, yaml};
 
 const LOG: &str = "default/requests/_delta_log";
 const REQUEST: &str =
@@ -94,6 +95,89 @@ async fn requests_are_folded_with_those_before_whichever_listing_of_the_ledger_i
             assert_eq!(changed, 1, "listing {nth} of {directory} is late");
         }
     }
+}
+
+/// A look ahead folds far, and of that only the requests by node are merged, across where the table is to stop on its way: those batches have many
+/// requests each, and one of them all for one id.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_moves_in_steps_where_requests_were_merged_across_them_and_fates_were_not() {
+    const BATCHES: u64 = 16;
+    const REQUESTS: u64 = 2500;
+    let dir = tempfile::tempdir().unwrap();
+    file(dir.path(), "a.json", 6);
+    let lab = Lab::new(dir.path(), &yaml("keep", 100));
+    let store = memory();
+    run(&lab, &store).await;
+    let engine = lab.engine(&Store::over(store.clone()));
+    let datasets = engine.datasets(&[]).unwrap();
+    for batch in 1..=BATCHES {
+        let request = |n: u64| {
+            let id = format!("{batch:02}-{n}");
+            if batch == 8 {
+                return format!(
+                    r#"{{"request_id":"{id}","org_id":"ç","op":"update","field":"lead","id":"hot","set":{{"n":{n}}},"execution_time":"2026-01-05"}}"#
+                );
+            }
+            let (from, to) = match (batch, n) {
+                (3, 0) => ("a.json-2".to_owned(), "K".to_owned()),
+                (BATCHES, 0) => ("K".to_owned(), "L".to_owned()),
+                _ => (format!("from-{id}"), format!("to-{id}")),
+            };
+            REQUEST.replace("r1", &id).replace("a.json-2", &from).replace(r#""L""#, &format!("{to:?}"))
+        };
+        let lines: Vec<String> = (0..REQUESTS).map(request).collect();
+        engine.submit_requests("some.json", lines.join("\n").into()).await.unwrap();
+        engine.would_mutate(datasets[0]).await.unwrap();
+    }
+    let spans = |of: &'static str| {
+        let store = store.clone();
+        async move {
+            let all: Vec<_> = store.list(Some(&Path::from("default/_alluvium/ledger"))).try_collect().await.unwrap();
+            all.iter().filter(|found| found.location.as_ref().contains(of)).count()
+        }
+    };
+    assert_eq!((spans("/requests/").await, spans("/fates/").await), (9, 16), "the requests of the first eight were merged");
+    let summary = engine.mutate(&datasets, Mode::UntilIdle).await.unwrap();
+    assert!(summary.failed.is_empty(), "{:?}", summary.failed);
+    assert!(summary.batches > 1, "it goes in steps");
+    let rows = TableReader::new(&store, "default/edit").rows().await.unwrap();
+    let changed: Vec<_> = rows.iter().filter(|row| row.contains_key("_original")).map(|row| row["lead"].as_str()).collect();
+    assert_eq!(changed, ["L"]);
+}
+
+/// The requests by node follow from the table of requests: where they are gone and the fates are there, they are made again.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_by_node_that_are_gone_are_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    file(dir.path(), "a.json", 6);
+    let lab = Lab::new(dir.path(), &yaml("keep", 100));
+    let store = memory();
+    run(&lab, &store).await;
+    let engine = lab.engine(&Store::over(store.clone()));
+    let datasets = engine.datasets(&[]).unwrap();
+    engine.submit_requests("one.json", REQUEST.into()).await.unwrap();
+    engine.mutate(&datasets, Mode::UntilIdle).await.unwrap();
+    let all: Vec<_> = store.list(Some(&Path::from("default/_alluvium/ledger"))).try_collect().await.unwrap();
+    let mut gone = 0;
+    for found in all.iter().filter(|found| found.location.as_ref().contains("/requests/")) {
+        store.delete(&found.location).await.unwrap();
+        gone += 1;
+    }
+    assert_eq!(gone, 1);
+    // It executes before the other, so what the other became of it is looked up.
+    let before = REQUEST
+        .replace("r1", "r0")
+        .replace("a.json-2", "M")
+        .replace("\"to\":\"L\"", "\"to\":\"a.json-2\"")
+        .replace("01-05", "01-04");
+    engine.submit_requests("two.json", before.into()).await.unwrap();
+    let summary = engine.mutate(&datasets, Mode::UntilIdle).await.unwrap();
+    assert!(summary.failed.is_empty(), "{:?}", summary.failed);
+    fs::write(dir.path().join("inbox/b.json"), line("a.json", 2).replace("a.json-2", "M")).unwrap();
+    run(&lab, &store).await;
+    let rows = TableReader::new(&store, "default/edit").rows().await.unwrap();
+    let changed: Vec<_> = rows.iter().filter(|row| row.contains_key("_original")).map(|row| row["lead"].as_str()).collect();
+    assert_eq!(changed, ["L", "L"]);
 }
 
 /// A fate that changed before the table's position and is as it was again behind it: what was deleted is folded up to the position, and from there on.

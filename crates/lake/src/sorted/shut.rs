@@ -16,7 +16,7 @@ use super::plan::NeededBlocks;
 use crate::store::Store;
 
 /// So much of a file's end is read at first; that of a small file is all that is needed of it.
-const END_BYTES: u64 = 16 << 10;
+const END_BYTES: u64 = 32 << 10;
 
 /// A sorted file that is there. Knows its footer; what else a look-up needs it reads each time: of the filter only the parts that tell of
 /// its keys. For few look-ups of few keys each: many are quicker in an open [`SortedFile`]. Cheap to clone.
