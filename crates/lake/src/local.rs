@@ -379,7 +379,7 @@ mod tests {
     proptest! {
         #[test]
         fn ranges_read_together_are_those_of_the_file(starts in proptest::collection::vec((0..300_000_u64, 0..30_000_u64), 0..40), sorted: bool) {
-            let content: Vec<u8> = (0..330_000_u32).map(|at| (at * 7 >> 3) as u8).collect();
+            let content: Vec<u8> = (0..330_000_u32).map(|at| (at * 7 / 8) as u8).collect();
             let file = tempfile::NamedTempFile::new().unwrap();
             fs::write(file.path(), &content).unwrap();
             let mut ranges: Vec<Range<u64>> = starts.iter().map(|(start, length)| *start..start + length).collect();
@@ -398,7 +398,7 @@ mod tests {
         let many = |ranges: &[Range<u64>]| joined(ranges).len();
         assert_eq!(many(&[0..10, 10..20, 20 + GAP_BYTES..30 + GAP_BYTES, 40 + 3 * GAP_BYTES..50 + 3 * GAP_BYTES]), 3);
         assert_eq!(many(&[10..20, 0..5, 20..30]), 1);
-        assert_eq!(many(&[0..10, 12..11]), 1);
+        assert_eq!(many(&[0..10, Range { start: 12, end: 11 }]), 1);
         assert_eq!(many(&[0..10, 10..JOINED_BYTES, JOINED_BYTES..JOINED_BYTES + 1]), 2);
         assert_eq!(many(&[0..2 * JOINED_BYTES, 2 * JOINED_BYTES..2 * JOINED_BYTES + 1]), 1);
     }
