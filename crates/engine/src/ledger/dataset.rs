@@ -128,7 +128,13 @@ impl DatasetLedger {
             self.keep_own(&mut accepted);
             let (entries, named) = in_place(|| by_node(&accepted));
             write(engine.store.clone(), self.requests.path(span), entries, named.note()).await?;
-            self.requests.extend(finished).await?;
+            for _ in 0..MAX_LOOKS {
+                self.requests.extend(finished).await?;
+                if self.requests.to() > from {
+                    break;
+                }
+                engine.store.machine().sleep(LOOK_INTERVAL).await;
+            }
             if self.requests.to() <= from {
                 return Err(not_there());
             }
@@ -238,7 +244,8 @@ impl DatasetLedger {
                 }
                 break;
             }
-            self.requests.get_all(&frontier, |_, value| take(value)).await?;
+            // One that is told of again counts once.
+            self.requests.get_all(&frontier, |(): &mut (), _, value| take(value)).await?;
             frontier = next.into_iter().filter(|key| self.requests.may_contain(key)).collect();
         }
         Ok(in_place(|| gathered.builders.into_par_iter().map(|(org, builder)| (org, builder.build())).collect()))
@@ -418,9 +425,8 @@ fn parts_of(keys: &[SortedKey], may_part: impl Fn(&SortedKey, &SortedKey) -> boo
 
 /// The fates of sorted keys.
 async fn fates(series: &Series, keys: &[SortedKey]) -> Result<KeyMap<Fate>> {
-    let mut fates = KeyMap::default();
     series
-        .get_all(keys, |at, value| {
+        .get_all(keys, |fates: &mut KeyMap<Fate>, at, value| {
             // From the oldest file to the newest: what is told later stands.
             match NodeFate::read(value)?.fate()? {
                 Some(fate) => fates.insert(keys[at], fate),
@@ -428,8 +434,7 @@ async fn fates(series: &Series, keys: &[SortedKey]) -> Result<KeyMap<Fate>> {
             };
             Ok(())
         })
-        .await?;
-    Ok(fates)
+        .await
 }
 
 /// Requests that are gathered, by organisation.

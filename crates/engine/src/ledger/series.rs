@@ -236,22 +236,26 @@ impl Series {
         self.files.iter().map(|(span, file)| (*span, file))
     }
 
-    /// All entries of sorted keys, from the oldest file to the newest: which key, and the value. If files were merged meanwhile, once more
-    /// from the first on.
-    pub(crate) async fn get_all(&self, keys: &[SortedKey], mut visit: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+    /// What all entries of sorted keys come to, told from the oldest file to the newest: which key, and the value. If files were merged
+    /// meanwhile, all is told once more from the first on, and what was told before is forgotten: it may not be taken back then.
+    pub(crate) async fn get_all<T: Default>(
+        &self,
+        keys: &[SortedKey],
+        mut visit: impl FnMut(&mut T, usize, &[u8]) -> Result<()>,
+    ) -> Result<T> {
         let mut again: Option<Self> = None;
         for _ in 0..MAX_LOOKS {
             let files = &again.as_ref().unwrap_or(self).files;
-            let mut got = Ok(());
+            let (mut told, mut got) = (T::default(), Ok(()));
             for (_, file) in files {
-                got = file.get_many(keys, &mut visit).await;
+                got = file.get_many(keys, |at, value| visit(&mut told, at, value)).await;
                 if got.is_err() {
                     break;
                 }
             }
             match got {
                 Err(e) if e.kind() == Kind::NotFound => again = Some(self.opened_again().await?),
-                got => return got,
+                got => return got.map(|()| told),
             }
         }
         Err(self.merged_too_often())
@@ -414,6 +418,29 @@ mod tests {
             let found: Vec<BatchSpan> = opened.files().map(|(span, _)| span).collect();
             assert_eq!(found, spans(chain), "up to {up_to}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_a_file_told_that_was_merged_while_others_were_read_is_forgotten() {
+        let store = Store::over(Arc::new(InMemory::new()));
+        let key = SortedKey([7; SortedKey::BYTES]);
+        let all = spans(&[(0, 1), (1, 2), (0, 2)]);
+        let write = async |span: BatchSpan, value: Option<&[u8]>| {
+            let mut writer = SortedWriter::new(&store, Series::<SortedFile>::path_in("l", span)).unwrap();
+            value.into_iter().for_each(|value| writer.push(key, value).unwrap());
+            writer.finish("").await.unwrap();
+        };
+        write(all[0], Some(b"there")).await;
+        write(all[1], Some(b"gone")).await;
+        let series = Series::<SortedFile>::open(&store, "l".to_owned(), BatchNumber(2)).await.unwrap();
+        // Folded at once: nothing differs from what was before the first batch.
+        write(all[2], None).await;
+        store.delete_all(vec![series.path(all[1])]).await.unwrap();
+        let tell = |told: &mut Vec<Vec<u8>>, _, value: &[u8]| {
+            told.push(value.to_vec());
+            Ok(())
+        };
+        assert_eq!(series.get_all(&[key], tell).await.unwrap(), [b""; 0]);
     }
 
     proptest! {

@@ -91,13 +91,11 @@ impl RequestIds {
         keys.retain(|key| open.may_contain(key));
         keys.sort_unstable();
         keys.dedup();
-        let mut known = KeyMap::default();
-        open.get_all(&keys, |at, value| {
+        open.get_all(&keys, |known: &mut KeyMap<KnownRequest>, at, value| {
             known.insert(keys[at], decode(value)?);
             Ok(())
         })
-        .await?;
-        Ok(known)
+        .await
     }
 }
 
