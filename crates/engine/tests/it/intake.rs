@@ -97,17 +97,29 @@ async fn requests_are_folded_with_those_before_whichever_listing_of_the_ledger_i
     }
 }
 
+/// A lake that has taken in six rows, and its inbox.
+async fn six_rows() -> (tempfile::TempDir, Lab, Arc<dyn ObjectStore>) {
+    let dir = tempfile::tempdir().unwrap();
+    file(dir.path(), "a.json", 6);
+    let lab = Lab::new(dir.path(), &yaml("keep", 100));
+    let store = memory();
+    run(&lab, &store).await;
+    (dir, lab, store)
+}
+
+/// The files of the folded ledger whose paths have `part`.
+async fn ledger_files(store: &Arc<dyn ObjectStore>, part: &str) -> Vec<Path> {
+    let all: Vec<_> = store.list(Some(&Path::from("default/_alluvium/ledger"))).try_collect().await.unwrap();
+    all.into_iter().map(|found| found.location).filter(|path| path.as_ref().contains(part)).collect()
+}
+
 /// A look ahead folds far, and of that only the requests by node are merged, across where the table is to stop on its way: those batches have many
 /// requests each, and one of them all for one id.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_moves_in_steps_where_requests_were_merged_across_them_and_fates_were_not() {
     const BATCHES: u64 = 16;
     const REQUESTS: u64 = 2500;
-    let dir = tempfile::tempdir().unwrap();
-    file(dir.path(), "a.json", 6);
-    let lab = Lab::new(dir.path(), &yaml("keep", 100));
-    let store = memory();
-    run(&lab, &store).await;
+    let (_dir, lab, store) = six_rows().await;
     let engine = lab.engine(&Store::over(store.clone()));
     let datasets = engine.datasets(&[]).unwrap();
     for batch in 1..=BATCHES {
@@ -129,14 +141,9 @@ async fn a_table_moves_in_steps_where_requests_were_merged_across_them_and_fates
         engine.submit_requests("some.json", lines.join("\n").into()).await.unwrap();
         engine.would_mutate(datasets[0]).await.unwrap();
     }
-    let spans = |of: &'static str| {
-        let store = store.clone();
-        async move {
-            let all: Vec<_> = store.list(Some(&Path::from("default/_alluvium/ledger"))).try_collect().await.unwrap();
-            all.iter().filter(|found| found.location.as_ref().contains(of)).count()
-        }
-    };
-    assert_eq!((spans("/requests/").await, spans("/fates/").await), (9, 16), "the requests of the first eight were merged");
+    let of_requests = ledger_files(&store, "/requests/").await.len();
+    let of_fates = ledger_files(&store, "/fates/").await.len();
+    assert_eq!((of_requests, of_fates), (9, 16), "the requests of the first eight were merged");
     let summary = engine.mutate(&datasets, Mode::UntilIdle).await.unwrap();
     assert!(summary.failed.is_empty(), "{:?}", summary.failed);
     assert!(summary.batches > 1, "it goes in steps");
@@ -148,22 +155,14 @@ async fn a_table_moves_in_steps_where_requests_were_merged_across_them_and_fates
 /// The requests by node follow from the table of requests: where they are gone and the fates are there, they are made again.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_by_node_that_are_gone_are_made_again() {
-    let dir = tempfile::tempdir().unwrap();
-    file(dir.path(), "a.json", 6);
-    let lab = Lab::new(dir.path(), &yaml("keep", 100));
-    let store = memory();
-    run(&lab, &store).await;
+    let (dir, lab, store) = six_rows().await;
     let engine = lab.engine(&Store::over(store.clone()));
     let datasets = engine.datasets(&[]).unwrap();
     engine.submit_requests("one.json", REQUEST.into()).await.unwrap();
     engine.mutate(&datasets, Mode::UntilIdle).await.unwrap();
-    let all: Vec<_> = store.list(Some(&Path::from("default/_alluvium/ledger"))).try_collect().await.unwrap();
-    let mut gone = 0;
-    for found in all.iter().filter(|found| found.location.as_ref().contains("/requests/")) {
-        store.delete(&found.location).await.unwrap();
-        gone += 1;
-    }
-    assert_eq!(gone, 1);
+    let gone = ledger_files(&store, "/requests/").await;
+    assert_eq!(gone.len(), 1);
+    store.delete(&gone[0]).await.unwrap();
     // It executes before the other, so what the other became of it is looked up.
     let before = REQUEST
         .replace("r1", "r0")
