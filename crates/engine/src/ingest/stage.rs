@@ -90,10 +90,13 @@ impl ChainWork<'_> {
         let seen = log.ledger_seen(&app_id(self.chain.chain())).await?;
         #[cfg(feature = "plants")]
         let seen = seen.filter(|_| !alluvium_lake::Plant::IngestUnderNewestLedger.grows());
-        if let Some(seen) = seen
-            && let Some(ledger) = DatasetLedger::folded_at(self.engine, &self.incarnation, self.dataset, seen).await?
-        {
-            return Ok(ledger);
+        if let Some(seen) = seen {
+            match DatasetLedger::folded_at(self.engine, &self.incarnation, self.dataset, seen).await {
+                Ok(Some(ledger)) => return Ok(ledger),
+                Ok(None) => {}
+                Err(e) if e.may_pass() => {}
+                Err(e) => return Err(e),
+            }
         }
         // Nobody made the table, or it has moved on since so far that what was folded for its position then is gone.
         let (mut position, mut table) = self.position_now().await?;

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use alluvium_core::{
     BatchNumber, BatchSpan, Dataset, Error, Fate, FateChange, Incarnation, Kind, LedgerBuilder, LedgerPosition, LedgerShape,
@@ -17,7 +16,7 @@ use tokio::task::JoinHandle;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::entry::{ENTRY_FORMAT, NodeFate, decode_first, decode_request, encode_request, keys_of, node_key, nodes_of};
-use super::series::Series;
+use super::series::{LOOK_INTERVAL, MAX_LOOKS, Series};
 use crate::engine::Engine;
 use crate::requests::Accepted;
 
@@ -27,9 +26,6 @@ const MAX_HOPS: u32 = 24;
 const SPANS_APART: usize = 8;
 /// Fewer keys are not looked up by several threads.
 const LEAST_KEYS_A_PART: usize = 4096;
-/// Files that must be there and are not listed are looked for so often, with so much time between.
-const MAX_LOOKS: u32 = 8;
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Entries of a sorted file.
 type Entries = Vec<(SortedKey, Vec<u8>)>;
@@ -68,12 +64,13 @@ impl DatasetLedger {
             let end = if reached < at { at } else { finished };
             let to = engine.batches_at_once(incarnation, reached, end, most).await?;
             let Some(span) = BatchSpan::new(reached, to) else { break };
-            // Read while the fates before are packed.
+            // Read and folded while the fates before are packed: of what was before only the requests are asked for.
             let accepted = engine.accepted(incarnation, span).await?;
+            ledger.find_requests(&engine.store, reached, finished).await?;
+            let fates = ledger.fold(&engine.store, span, accepted).await?;
             if let Some(settling) = settling.take() {
                 ledger = settled(settling).await?;
             }
-            let fates = ledger.fold(&engine.store, span, accepted).await?;
             let (mut next, store) = (ledger.clone(), engine.store.clone());
             settling = Some(tokio::spawn(async move {
                 write(store.clone(), next.fates.path(span), fates, String::new()).await?;
@@ -128,18 +125,23 @@ impl DatasetLedger {
             self.keep_own(&mut accepted);
             let (entries, named) = in_place(|| by_node(&accepted));
             write(engine.store.clone(), self.requests.path(span), entries, named.note()).await?;
-            for _ in 0..MAX_LOOKS {
-                self.requests.extend(finished).await?;
-                if self.requests.to() > from {
-                    break;
-                }
-                engine.store.machine().sleep(LOOK_INTERVAL).await;
-            }
-            if self.requests.to() <= from {
-                return Err(not_there());
-            }
+            self.find_requests(&engine.store, to, finished).await?;
         }
         Ok(())
+    }
+
+    /// Looks until the requests up to `to` are there, which are written.
+    async fn find_requests(&mut self, store: &Store, to: BatchNumber, finished: BatchNumber) -> Result<()> {
+        for _ in 0..MAX_LOOKS {
+            if self.requests.to() >= to {
+                return Ok(());
+            }
+            self.requests.extend(finished).await?;
+            if self.requests.to() < to {
+                store.machine().sleep(LOOK_INTERVAL).await;
+            }
+        }
+        if self.requests.to() >= to { Ok(()) } else { Err(not_there()) }
     }
 
     /// Leaves out what no row of the dataset can match.

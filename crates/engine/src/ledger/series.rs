@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use alluvium_core::{BatchNumber, BatchSpan, Error, Kind, Result, parse_span_file, span_file};
 use alluvium_lake::{KeyHash, MergeMode, ShutSortedFile, SortedFile, SortedKey, SortedWriter, Store, merge_sorted};
@@ -20,8 +21,10 @@ const MERGE_FROM: usize = 8;
 const MOST_MERGED: usize = 12;
 /// So many files are looked for at a time.
 const FOUND_AT_ONCE: usize = 8;
-/// Files that another process merges meanwhile are looked for again so often, at most.
-const MAX_LOOKS: u32 = 8;
+/// Files that another process merges meanwhile, or that a late listing does not show, are looked for so often, at most.
+pub(super) const MAX_LOOKS: u32 = 8;
+/// The time between two looks: the listing that shows what is gone may be a late one.
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A file of a series: open, or shut where it is looked into once or twice.
 pub(crate) trait SeriesFile: Clone + Send + Sync {
@@ -112,7 +115,10 @@ impl<F: SeriesFile> Series<F> {
             self.files.clear();
             return Ok(());
         }
-        for _ in 0..MAX_LOOKS {
+        for look in 0..MAX_LOOKS {
+            if look > 0 {
+                self.store.machine().sleep(LOOK_INTERVAL).await;
+            }
             if self.extend_once(up_to).await? {
                 return Ok(());
             }
