@@ -53,6 +53,12 @@ impl Lab {
         Self { clock, ..self.clone() }
     }
 
+    /// The same, but its engines have so much memory.
+    #[must_use]
+    pub fn with_memory(&self, memory_bytes: u64) -> Self {
+        Self { memory_bytes, ..self.clone() }
+    }
+
     /// The same, but its engines read their topics from this cluster.
     #[must_use]
     pub fn with_broker(&self, broker: Arc<dyn Broker>) -> Self {

@@ -8,14 +8,14 @@ use alluvium_core::{
     Node, Op, OrgLedger, Request, Result, Shape,
 };
 use alluvium_lake::{KeyMap, KeySet, MergeMode, SortedKey, SortedWriter, Store, in_place};
-use futures::future::try_join_all;
+use futures::future::{try_join, try_join_all};
 use object_store::path::Path;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::entry::{ENTRY_FORMAT, NodeFate, decode_first, decode_request, encode_request, keys_of, node_key, nodes_of};
+use super::entry::{ENTRY_FORMAT, NodeFate, decode_first, decode_request, encode_request, keys_of, node_key, nodes_of, org_key};
 use super::series::{LOOK_INTERVAL, MAX_LOOKS, Series};
 use crate::engine::Engine;
 use crate::requests::Accepted;
@@ -57,36 +57,61 @@ impl DatasetLedger {
         if !ledger.find(&engine.store, BatchNumber(0), finished).await? {
             ledger.write_requests(engine, incarnation, finished).await?;
         }
-        let (mut reached, mut settling) = (ledger.fates.to(), None::<JoinHandle<Result<Self>>>);
-        while reached < finished {
-            let most = engine.requests_folded_at_once();
+        if ledger.fates.to() < finished {
+            ledger.fold_up_to(engine, incarnation, finished, at).await?;
+        }
+        Ok(ledger)
+    }
+
+    /// Folds what was not folded yet of the batches up to `finished`: a span is read and folded while the fates of the one before are packed,
+    /// and files merged. Of what was before, only the requests are asked for.
+    async fn fold_up_to(
+        &mut self,
+        engine: &Engine,
+        incarnation: &Incarnation,
+        finished: BatchNumber,
+        at: BatchNumber,
+    ) -> Result<()> {
+        let store = &engine.store;
+        let (mut writing, mut merging) = (None::<JoinHandle<Result<()>>>, None::<JoinHandle<Result<()>>>);
+        let next = async |from: BatchNumber| {
             // What changed since the table's position is asked for, and is not in a file that begins before it.
-            let end = if reached < at { at } else { finished };
-            let to = engine.batches_at_once(incarnation, reached, end, most).await?;
-            let Some(span) = BatchSpan::new(reached, to) else { break };
-            // Read and folded while the fates before are packed: of what was before only the requests are asked for.
-            let accepted = engine.accepted(incarnation, span).await?;
-            ledger.find_requests(&engine.store, reached, finished).await?;
-            let fates = ledger.fold(&engine.store, span, accepted).await?;
-            if let Some(settling) = settling.take() {
-                ledger = settled(settling).await?;
+            let end = if from < at { at } else { finished };
+            let to = engine.batches_at_once(incarnation, from, end, engine.requests_folded_at_once()).await?;
+            let Some(span) = BatchSpan::new(from, to) else { return Ok(None) };
+            Ok::<_, Error>(Some((span, engine.accepted(incarnation, span).await?)))
+        };
+        let (mut reached, mut merges) = (self.fates.to(), true);
+        let mut read = next(reached).await?;
+        while let Some((span, accepted)) = read.take() {
+            self.find_requests(store, reached, finished).await?;
+            let (fates, read_next) = try_join(self.fold(store, span, accepted), next(span.to)).await?;
+            read = read_next;
+            joined(writing.take()).await?;
+            writing = Some(tokio::spawn(write(store.clone(), self.fates.path(span), fates, String::new())));
+            reached = span.to;
+            if read.is_some() && merging.as_ref().is_none_or(JoinHandle::is_finished) {
+                joined(merging.take()).await?;
+                self.extend(finished).await?;
+                // What it leaves is merged by who folds next.
+                merges = false;
+                let mut merged = self.clone();
+                merging = Some(tokio::spawn(async move { merged.merge_small(at).await }));
             }
-            let (mut next, store) = (ledger.clone(), engine.store.clone());
-            settling = Some(tokio::spawn(async move {
-                write(store.clone(), next.fates.path(span), fates, String::new()).await?;
-                next.requests.extend(finished).await?;
-                next.fates.extend(finished).await?;
-                if !next.find(&store, to, finished).await? {
-                    return Err(not_there());
-                }
-                next.merge_small(at).await.map(|()| next)
-            }));
-            reached = to;
         }
-        match settling {
-            Some(settling) => settled(settling).await,
-            None => Ok(ledger),
+        joined(writing).await?;
+        joined(merging).await?;
+        self.extend(finished).await?;
+        if !self.find(store, finished, finished).await? {
+            return Err(not_there());
         }
+        if merges { self.merge_small(at).await } else { Ok(()) }
+    }
+
+    /// Opens what came since.
+    async fn extend(&mut self, finished: BatchNumber) -> Result<()> {
+        self.requests.extend(finished).await?;
+        self.fates.extend(finished).await
     }
 
     /// The ledger at exactly this position, if all of it stands folded.
@@ -109,8 +134,7 @@ impl DatasetLedger {
                 return Ok(true);
             }
             store.machine().sleep(LOOK_INTERVAL).await;
-            self.requests.extend(finished).await?;
-            self.fates.extend(finished).await?;
+            self.extend(finished).await?;
         }
         Ok(false)
     }
@@ -189,11 +213,7 @@ impl DatasetLedger {
         nodes.dedup();
         // Packed while the fold goes on.
         let requests = tokio::spawn(write(store.clone(), self.requests.path(span), entries, named.note()));
-        let mut gathered = Gathered::new(self.shape.clone());
-        for accepted in accepted {
-            gathered.push(&accepted.request, accepted.batch);
-        }
-        let gathered = self.gather(gathered, nodes, span.from).await?;
+        let gathered = self.gather_all(accepted, nodes, span.from).await?;
         let changes_of = |(org, ledger): (&String, &OrgLedger)| {
             let mut entries: Entries = Vec::new();
             ledger.changed(span.from, span.to, &mut |FateChange { node, new: now, .. }| {
@@ -211,14 +231,39 @@ impl DatasetLedger {
         Ok(entries)
     }
 
-    /// The requests of batches up to `up_to` that are about `nodes`, and those that share nodes with them, however far around, beside those
-    /// that are gathered. By organisation.
-    async fn gather(
+    /// The requests of batches up to `up_to` that are about `nodes`, which are sorted, and those that share nodes with them, however far
+    /// around, and the `accepted`, whose nodes are among them. By organisation.
+    async fn gather_all(
         &self,
-        mut gathered: Gathered,
+        mut accepted: Vec<Accepted>,
         nodes: Vec<SortedKey>,
         up_to: BatchNumber,
     ) -> Result<BTreeMap<String, OrgLedger>> {
+        // Organisations have nothing to do with each other.
+        let org_of = |key: &SortedKey| key.0.first_chunk::<8>().copied();
+        let mut gathers = Vec::new();
+        for part in parts_of(&nodes, |a, b| org_of(a) != org_of(b)) {
+            let last = part.last().and_then(org_of);
+            let of_part = |accepted: &mut Accepted| Some(org_key(&accepted.request.org)) <= last;
+            let own: Vec<Accepted> = accepted.extract_if(.., of_part).collect();
+            let (ledger, part) = (self.clone(), part.to_vec());
+            let gather = tokio::spawn(async move { ledger.gather(own, part, up_to).await });
+            gathers.push(async { gather.await.map_err(|e| Error::new(Kind::Internal, "reading requests by node").source(e))? });
+        }
+        Ok(try_join_all(gathers).await?.into_iter().flatten().collect())
+    }
+
+    /// The same, of some organisations.
+    async fn gather(
+        &self,
+        accepted: Vec<Accepted>,
+        nodes: Vec<SortedKey>,
+        up_to: BatchNumber,
+    ) -> Result<BTreeMap<String, OrgLedger>> {
+        let mut gathered = Gathered::new(self.shape.clone());
+        for accepted in accepted {
+            gathered.push(&accepted.request, accepted.batch);
+        }
         let mut frontier = nodes;
         frontier.retain(|key| self.requests.may_contain(key));
         let mut seen = KeySet::default();
@@ -277,16 +322,7 @@ impl DatasetLedger {
     pub(crate) async fn around(&self, mut nodes: Vec<SortedKey>) -> Result<BTreeMap<String, OrgLedger>> {
         in_place(|| nodes.par_sort_unstable());
         nodes.dedup();
-        // Organisations have nothing to do with each other.
-        let gathers = parts_of(&nodes, |a, b| a.0[..8] != b.0[..8]).into_iter().map(|part| {
-            let (ledger, part) = (self.clone(), part.to_vec());
-            async move {
-                let to = ledger.fates.to();
-                let gather = async move { ledger.gather(Gathered::new(ledger.shape.clone()), part, to).await };
-                tokio::spawn(gather).await.map_err(|e| Error::new(Kind::Internal, "reading requests by node").source(e))?
-            }
-        });
-        Ok(try_join_all(gathers.collect::<Vec<_>>()).await?.into_iter().flatten().collect())
+        self.gather_all(Vec::new(), nodes, self.fates.to()).await
     }
 
     /// Whether a request came after a delete, by then applied, that executes later and had removed what it would have changed.
@@ -407,8 +443,11 @@ fn by_node(accepted: &[Accepted]) -> (Entries, Named) {
     (entries, Named::by(accepted.iter().map(|accepted| &*accepted.request)))
 }
 
-async fn settled(settling: JoinHandle<Result<DatasetLedger>>) -> Result<DatasetLedger> {
-    settling.await.map_err(|e| Error::new(Kind::Internal, "writing the folded ledger").source(e))?
+async fn joined(task: Option<JoinHandle<Result<()>>>) -> Result<()> {
+    match task {
+        Some(task) => task.await.map_err(|e| Error::new(Kind::Internal, "writing the folded ledger").source(e))?,
+        None => Ok(()),
+    }
 }
 
 /// Sorted keys in parts for each core, but no small ones; a part begins only at a key before which `may_part` says yes.

@@ -14,9 +14,14 @@ const ID: u8 = 2;
 /// The key of a node: its organisation's hash first, so that what belongs to one organisation stands together.
 pub(crate) fn node_key(org: &str, node: Node<'_>) -> SortedKey {
     let mut key = [0; SortedKey::BYTES];
-    key[..8].copy_from_slice(&xxh3_64(org.as_bytes()).to_be_bytes());
+    key[..8].copy_from_slice(&org_key(org));
     key[8..].copy_from_slice(&NodeKey::of(org, node).0);
     SortedKey(key)
+}
+
+/// What the keys of an organisation's nodes begin with.
+pub(crate) fn org_key(org: &str) -> [u8; 8] {
+    xxh3_64(org.as_bytes()).to_be_bytes()
 }
 
 /// The nodes a request is about, whatever the dataset.

@@ -202,7 +202,8 @@ impl Engine {
             if batch.is_some_and(|f| f.key.batch <= span.from || f.key.batch > span.to) {
                 continue;
             }
-            for rows in log.read_file(&file.path).await? {
+            for rows in log.read_columns(&file.path, &["request", "digest", "batch_id"]).await? {
+                let rows = rows?;
                 in_place(|| read_rows(&rows, span, &mut accepted))?;
             }
         }
