@@ -8,7 +8,7 @@ use alluvium_core::{
     Node, Op, OrgLedger, Request, Result, Shape,
 };
 use alluvium_lake::{KeyMap, KeySet, MergeMode, SortedKey, SortedWriter, Store, in_place};
-use futures::future::{try_join, try_join_all};
+use futures::future::try_join_all;
 use object_store::path::Path;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,8 @@ const SPANS_APART: usize = 8;
 /// Fewer keys are not looked up by several threads.
 const LEAST_KEYS_A_PART: usize = 4096;
 
+/// What goes on beside.
+type Task<T> = JoinHandle<Result<T>>;
 /// Entries of a sorted file.
 type Entries = Vec<(SortedKey, Vec<u8>)>;
 
@@ -72,8 +74,28 @@ impl DatasetLedger {
         finished: BatchNumber,
         at: BatchNumber,
     ) -> Result<()> {
-        let store = &engine.store;
-        let (mut writing, mut merging) = (None::<JoinHandle<Result<()>>>, None::<JoinHandle<Result<()>>>);
+        let (mut writing, mut merging) = (None, None);
+        let folded = self.fold_spans(engine, incarnation, (finished, at), (&mut writing, &mut merging)).await;
+        let (written, merged) = (joined(writing).await, merged_from(merging).await);
+        let has_merged = folded?;
+        written?;
+        self.extend(finished).await?;
+        self.fates.remove(merged).await?;
+        if !self.find(&engine.store, finished, finished).await? {
+            return Err(not_there());
+        }
+        // What a merge on the way left is merged by who folds next.
+        if has_merged { Ok(()) } else { self.merge_small(at).await }
+    }
+
+    /// Leaves what is still on its way in `writing` and `merging`, with what the merge was made of. Whether there was a merge.
+    async fn fold_spans(
+        &mut self,
+        engine: &Engine,
+        incarnation: &Incarnation,
+        (finished, at): (BatchNumber, BatchNumber),
+        (writing, merging): (&mut Option<Task<()>>, &mut Option<Task<Vec<Path>>>),
+    ) -> Result<bool> {
         let next = async |from: BatchNumber| {
             // What changed since the table's position is asked for, and is not in a file that begins before it.
             let end = if from < at { at } else { finished };
@@ -81,31 +103,28 @@ impl DatasetLedger {
             let Some(span) = BatchSpan::new(from, to) else { return Ok(None) };
             Ok::<_, Error>(Some((span, engine.accepted(incarnation, span).await?)))
         };
-        let (mut reached, mut merges) = (self.fates.to(), true);
-        let mut read = next(reached).await?;
+        let mut has_merged = false;
+        let mut read = next(self.fates.to()).await?;
         while let Some((span, accepted)) = read.take() {
-            self.find_requests(store, reached, finished).await?;
-            let (fates, read_next) = try_join(self.fold(store, span, accepted), next(span.to)).await?;
-            read = read_next;
+            self.find_requests(&engine.store, span.from, finished).await?;
+            let (ledger, store) = (self.clone(), engine.store.clone());
+            let mut folding = Some(tokio::spawn(async move { ledger.fold(&store, span, accepted).await }));
+            let read_next = next(span.to).await;
+            let fates = joined(folding.take()).await?.unwrap_or_default();
             joined(writing.take()).await?;
-            writing = Some(tokio::spawn(write(store.clone(), self.fates.path(span), fates, String::new())));
-            reached = span.to;
+            *writing = Some(tokio::spawn(write(engine.store.clone(), self.fates.path(span), fates, String::new())));
+            read = read_next?;
             if read.is_some() && merging.as_ref().is_none_or(JoinHandle::is_finished) {
-                joined(merging.take()).await?;
+                let merged = merged_from(merging.take()).await;
                 self.extend(finished).await?;
-                // What it leaves is merged by who folds next.
-                merges = false;
-                let mut merged = self.clone();
-                merging = Some(tokio::spawn(async move { merged.merge_small(at).await }));
+                // Nobody here reads them now.
+                self.fates.remove(merged).await?;
+                let mut ledger = self.clone();
+                *merging = Some(tokio::spawn(async move { ledger.merge_beside(at).await }));
+                has_merged = true;
             }
         }
-        joined(writing).await?;
-        joined(merging).await?;
-        self.extend(finished).await?;
-        if !self.find(store, finished, finished).await? {
-            return Err(not_there());
-        }
-        if merges { self.merge_small(at).await } else { Ok(()) }
+        Ok(has_merged)
     }
 
     /// Opens what came since.
@@ -300,22 +319,33 @@ impl DatasetLedger {
 
     /// Makes few files of many, those up to `at`, where the table is, apart from those behind it. Another process may do the same.
     pub(crate) async fn merge_small(&mut self, at: BatchNumber) -> Result<()> {
+        let merged = self.merge_beside(at).await?;
+        self.fates.remove(merged).await
+    }
+
+    /// As [`Self::merge_small`], but the files that others were made of stay, for who reads them; they are told.
+    async fn merge_beside(&mut self, at: BatchNumber) -> Result<Vec<Path>> {
         let mut requests = self.requests.clone();
         let merge = async move {
-            let merged = requests.merge_small(MergeMode::KeepAll, at, SPANS_APART, Named::united).await;
-            merged.map(|()| requests)
+            let merged = requests.merge_beside(MergeMode::KeepAll, at, SPANS_APART, Named::united).await;
+            merged.map(|merged| (requests, merged))
         };
         let merge = tokio::spawn(merge);
-        let fates = self.fates.merge_small(MergeMode::NewestWins, at, SPANS_APART, |_| String::new()).await;
+        let fates = self.fates.merge_beside(MergeMode::NewestWins, at, SPANS_APART, |_| String::new()).await;
         let requests = merge.await.map_err(|e| Error::new(Kind::Internal, "merging files of the folded ledger").source(e))?;
-        for merged in [requests.map(|requests| self.requests = requests), fates] {
+        let requests = requests.map(|(requests, merged)| {
+            self.requests = requests;
+            merged
+        });
+        let mut all = Vec::new();
+        for merged in [requests, fates] {
             match merged {
                 // Another process merges them.
                 Err(e) if e.kind() == Kind::NotFound => {}
-                merged => merged?,
+                merged => all.extend(merged?),
             }
         }
-        Ok(())
+        Ok(all)
     }
 
     /// The requests that may have matched rows which hang on these nodes, by organisation.
@@ -443,10 +473,21 @@ fn by_node(accepted: &[Accepted]) -> (Entries, Named) {
     (entries, Named::by(accepted.iter().map(|accepted| &*accepted.request)))
 }
 
-async fn joined(task: Option<JoinHandle<Result<()>>>) -> Result<()> {
+async fn joined<T>(task: Option<Task<T>>) -> Result<Option<T>> {
     match task {
-        Some(task) => task.await.map_err(|e| Error::new(Kind::Internal, "writing the folded ledger").source(e))?,
-        None => Ok(()),
+        Some(task) => task.await.map_err(|e| Error::new(Kind::Internal, "folding the ledger").source(e))?.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// What files a merge was made of, once it has ended.
+async fn merged_from(merging: Option<Task<Vec<Path>>>) -> Vec<Path> {
+    match joined(merging).await {
+        Ok(merged) => merged.unwrap_or_default(),
+        Err(error) => {
+            tracing::warn!(error = %error.chain_text(), "could not merge files of the folded ledger; there are more to look into, nothing is lost");
+            Vec::new()
+        }
     }
 }
 

@@ -165,8 +165,14 @@ impl<F: SeriesFile> Series<F> {
         let Self { store, directory, through, covers, .. } = self;
         let mut again =
             Series { store: store.clone(), directory: directory.clone(), through: *through, covers: *covers, files: Vec::new() };
-        again.extend(self.to()).await?;
-        if again.to() >= self.to() { Ok(again) } else { Err(self.merged_too_often()) }
+        for _ in 0..MAX_LOOKS {
+            again.extend(self.to()).await?;
+            if again.to() >= self.to() {
+                return Ok(again);
+            }
+            store.machine().sleep(LOOK_INTERVAL).await;
+        }
+        Err(self.merged_too_often())
     }
 
     /// What was gone while it was read once, from which on nothing can be told again, was merged: another run finds it.
@@ -185,6 +191,9 @@ impl<F: SeriesFile> Series<F> {
     /// Makes one file of several small ones of about the same size, where there are many: all of them tell of batches that are finished,
     /// and nobody asks for what was between them. The ones it is made of go. Files up to `at`, where a table is, and those behind it are not
     /// mixed, and the newest `apart` of both are left out. Of their notes, `note` makes one.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] if another process merges them.
     pub(crate) async fn merge_small(
         &mut self,
         mode: MergeMode,
@@ -192,11 +201,28 @@ impl<F: SeriesFile> Series<F> {
         apart: usize,
         note: fn(&[&str]) -> String,
     ) -> Result<()> {
+        let merged = self.merge_beside(mode, at, apart, note).await?;
+        self.remove(merged).await
+    }
+
+    /// Removes files that others were made of.
+    pub(crate) async fn remove(&self, merged: Vec<Path>) -> Result<()> {
+        self.store.delete_all(merged).await
+    }
+
+    /// As [`Series::merge_small`], but the files that it was made of stay, for who reads them; they are told.
+    pub(crate) async fn merge_beside(
+        &mut self,
+        mode: MergeMode,
+        at: BatchNumber,
+        apart: usize,
+        note: fn(&[&str]) -> String,
+    ) -> Result<Vec<Path>> {
         let (before, behind) = self.files.split_at(self.files.partition_point(|(span, _)| span.to <= at));
         let some = [behind, before].into_iter().find_map(|files| mergeable(&files[..files.len().saturating_sub(apart)]));
-        let Some(some) = some.map(<[_]>::to_vec) else { return Ok(()) };
-        let (Some((oldest, _)), Some((newest, _))) = (some.first(), some.last()) else { return Ok(()) };
-        let Some(span) = BatchSpan::new(oldest.from, newest.to) else { return Ok(()) };
+        let Some(some) = some.map(<[_]>::to_vec) else { return Ok(Vec::new()) };
+        let (Some((oldest, _)), Some((newest, _))) = (some.first(), some.last()) else { return Ok(Vec::new()) };
+        let Some(span) = BatchSpan::new(oldest.from, newest.to) else { return Ok(Vec::new()) };
         let mut writer = SortedWriter::new(&self.store, self.path(span))?;
         let gone = |span| Error::new(Kind::NotFound, format!("the sorted file {} is gone", self.path(span))).hint("run again");
         let mut files: Vec<SortedFile> = Vec::with_capacity(some.len());
@@ -213,16 +239,15 @@ impl<F: SeriesFile> Series<F> {
                 let _size = written?;
             }
         }
-        let merged = F::find(&self.store, &self.path(span)).await?.ok_or_else(|| {
-            Error::new(Kind::Unavailable, format!("{} was written and is not there", self.path(span))).hint("run again")
-        })?;
-        let gone = some.iter().map(|(span, _)| self.path(*span)).collect();
+        // Another process may have merged it with others by now.
+        let merged = F::find(&self.store, &self.path(span)).await?.ok_or_else(|| gone(span))?;
+        let merged_from = some.iter().map(|(span, _)| self.path(*span)).collect();
         let keep = |span: &BatchSpan| !some.iter().any(|(other, _)| other == span);
         let mut files: Vec<(BatchSpan, F)> = self.files.iter().filter(|(span, _)| keep(span)).cloned().collect();
         files.push((span, merged));
         files.sort_by_key(|(span, _)| *span);
         self.files = files;
-        self.store.delete_all(gone).await
+        Ok(merged_from)
     }
 }
 

@@ -155,30 +155,35 @@ async fn a_table_moves_in_steps_where_requests_were_merged_across_them_and_fates
 /// Many spans, one for each batch: while one is folded the fates of the one before are written, and files of those before merged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ledger_that_is_folded_batch_by_batch_while_files_are_merged_follows_a_chain_through_all_of_them() {
-    const BATCHES: u64 = 60;
-    let (_dir, lab, store) = six_rows().await;
-    let engine = lab.engine(&Store::over(store.clone()));
+    const BATCHES: u64 = 28;
     let id = |link: u64| if link == 0 { "a.json-2".to_owned() } else { format!("link-{link}") };
-    for batch in 0..BATCHES {
-        // A link of the chain, in no order, and what hangs on nothing.
-        let link = batch * 17 % BATCHES;
-        let time = format!("2026-01-05T00:{link:02}:00Z");
-        let of_chain = REQUEST.replace("r1", &format!("r{link}")).replace("a.json-2", &id(link));
-        let of_chain = of_chain.replace(r#""L""#, &format!("{:?}", id(link + 1))).replace("2026-01-05", &time);
-        let alone = REQUEST.replace("r1", &format!("alone-{batch}")).replace("a.json-2", &format!("alone-{batch}"));
-        engine.submit_requests("some.json", format!("{of_chain}\n{alone}").into()).await.unwrap();
+    // All listings are in time, or one is late.
+    for (directory, nth) in (26..=30).map(|nth| ("/requests", nth)).chain([("/requests", 0), ("/fates", 2), ("/fates", 20)]) {
+        let (_dir, lab, store) = six_rows().await;
+        let engine = lab.engine(&Store::over(store.clone()));
+        for batch in 0..BATCHES {
+            // A link of the chain, each before the one of the batch before, and what hangs on nothing.
+            let link = BATCHES - 1 - batch;
+            let time = format!("2026-01-05T00:{link:02}:00Z");
+            let of_chain = REQUEST.replace("r1", &format!("r{link}")).replace("a.json-2", &id(link));
+            let of_chain = of_chain.replace(r#""L""#, &format!("{:?}", id(link + 1))).replace("2026-01-05", &time);
+            let alone = REQUEST.replace("r1", &format!("alone-{batch}")).replace("a.json-2", &format!("alone-{batch}"));
+            engine.submit_requests("some.json", format!("{of_chain}\n{alone}").into()).await.unwrap();
+        }
+        assert_eq!(ledger_files(&store, "/fates/").await, []);
+        // Memory for no more than one batch at a time.
+        let late = listing_late(&store, directory, ".sorted", nth);
+        let narrow = lab.with_memory(12 << 10).engine(&Store::over(late));
+        let would = narrow.would_mutate(narrow.datasets(&[]).unwrap()[0]).await.unwrap();
+        assert_eq!(would.updated, 1, "listing {nth} of {directory} is late");
+        let files = ledger_files(&store, "/fates/").await;
+        assert!((9..28).contains(&files.len()), "{files:?}: some were merged, and the newest were not");
+        let summary = engine.mutate(&engine.datasets(&[]).unwrap(), Mode::UntilIdle).await.unwrap();
+        assert!(summary.failed.is_empty(), "{:?}", summary.failed);
+        let rows = TableReader::new(&store, "default/edit").rows().await.unwrap();
+        let changed: Vec<_> = rows.iter().filter(|row| row.contains_key("_original")).map(|row| row["lead"].as_str()).collect();
+        assert_eq!(changed, ["link-28"], "listing {nth} of {directory} is late");
     }
-    assert_eq!(ledger_files(&store, "/fates/").await, []);
-    // Memory for no more than one batch at a time.
-    let narrow = lab.with_memory(12 << 10).engine(&Store::over(store.clone()));
-    narrow.would_mutate(narrow.datasets(&[]).unwrap()[0]).await.unwrap();
-    let files = ledger_files(&store, "/fates/").await.len();
-    assert!((9..60).contains(&files), "{files} files: some were merged, and the newest were not");
-    let summary = engine.mutate(&engine.datasets(&[]).unwrap(), Mode::UntilIdle).await.unwrap();
-    assert!(summary.failed.is_empty(), "{:?}", summary.failed);
-    let rows = TableReader::new(&store, "default/edit").rows().await.unwrap();
-    let changed: Vec<_> = rows.iter().filter(|row| row.contains_key("_original")).map(|row| row["lead"].as_str()).collect();
-    assert_eq!(changed, ["link-60"]);
 }
 
 /// The requests by node follow from the table of requests: where they are gone and the fates are there, they are made again.
