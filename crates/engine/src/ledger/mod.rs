@@ -6,6 +6,9 @@
 
 mod dataset;
 mod entry;
+mod folding;
+mod gather;
+mod named;
 mod series;
 
 pub(crate) use dataset::{DatasetLedger, shape_of};
