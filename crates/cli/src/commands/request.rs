@@ -83,7 +83,7 @@ fn read(file: &str) -> Result<Bytes> {
 }
 
 fn object(status: &RequestStatus, whole: bool) -> Value {
-    let RequestStatus { request, op, accepted_by, state, attempts, rows_changed, batches, late, datasets } = status;
+    let RequestStatus { request, op, accepted_by, state, attempts, rows_changed, batches, late, renamed_by, datasets } = status;
     let mut object = json!({
         "request_id": request.id, "org_id": request.org, "op": op, "state": state.name(), "attempts": attempts,
         "rows_changed": rows_changed, "accepted_by": accepted_by.0,
@@ -92,6 +92,7 @@ fn object(status: &RequestStatus, whole: bool) -> Value {
     });
     if whole {
         object["late"] = (*late).into();
+        object["renamed_by"] = renamed_by.as_deref().into();
         object["execution_time"] = time(request.execution_time).into();
         object["datasets"] = datasets.iter().map(|(name, state)| (name.clone(), Value::from(state.name()))).collect();
         object["request"] = serde_json::from_str(&request.to_json()).unwrap_or(Value::Null);
@@ -105,6 +106,9 @@ fn text(status: &RequestStatus) -> Vec<String> {
         format!("  executed at {}, accepted by batch {}", time(status.request.execution_time), status.accepted_by),
         format!("  {}, {} attempts{}", status.state.name(), status.attempts, if status.late { ", late" } else { "" }),
     ];
+    if let Some(convert) = &status.renamed_by {
+        lines.push(format!("  the id had been converted to another one before, by request {convert}"));
+    }
     for (dataset, state) in &status.datasets {
         let rows = status.rows_changed.get(dataset).copied().unwrap_or(0);
         lines.push(format!("  {dataset}: {}, {} rows changed", state.name(), output::number(rows)));

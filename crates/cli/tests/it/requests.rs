@@ -164,6 +164,28 @@ fn a_request_without_rows_waits_and_then_counts_as_unmatched() {
 }
 
 #[test]
+fn an_erasure_of_an_id_that_was_converted_away_before_says_by_which_request() {
+    let site = site();
+    let erase = |id: &str, subject: &str, day: u32| {
+        json!({ "request_id": id, "org_id": "A", "op": "delete", "scope": "subject", "field": "lead_id", "id": subject,
+                "execution_time": format!("2026-02-{day:02}T00:00:00Z") })
+    };
+    // Rows may be L2 again when e2 executes.
+    let converts = [convert("r1", "L1", "C1", 1), convert("r2", "L2", "C2", 1), convert("r3", "L9", "L2", 2)];
+    site.write("rq/1.json", lines(&converts) + &lines(&[erase("e1", "L1", 3), erase("e2", "L2", 3)]));
+    site.ok(&["run", "mutate"]);
+    let shown = |id: &str| serde_json::from_str::<Value>(&site.ok(&["request", "show", id, "--output", "json"])).unwrap();
+    for (id, state, renamed_by) in
+        [("e1", "waiting", json!("r1")), ("e2", "waiting", Value::Null), ("r1", "applied", Value::Null)]
+    {
+        let shown = shown(id);
+        assert_eq!((&shown["state"], &shown["renamed_by"]), (&json!(state), &renamed_by), "{id}");
+    }
+    let text = site.ok(&["request", "show", "e1"]);
+    assert!(text.contains("\n  the id had been converted to another one before, by request r1\n"), "{text}");
+}
+
+#[test]
 fn rows_whose_partition_changes_move_and_changes_tell_each_once() {
     let site = site();
     let meeting = |lead: &str, day: u32| json!({ "org_id": "A", "at": format!("2026-01-{day:02}T00:00:00Z"), "lead_id": lead });

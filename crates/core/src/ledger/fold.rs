@@ -87,6 +87,25 @@ impl OrgLedger {
         late
     }
 
+    /// By which convert an id of the request at this place, in [`Self::requests`], had become another one before, at a position: the last one
+    /// from the id, by its place, where none after it, up to the request, leads to the id. No row has the id then. Of several ids, the
+    /// latest such convert; `None` if there is none.
+    #[must_use]
+    pub fn renamed_by(&self, place: usize, position: BatchNumber) -> Option<usize> {
+        let ids: Vec<NodeNumber> =
+            self.steps_at(position).filter(|step| step.rank as usize == place).filter_map(|step| step.act.id()).collect();
+        let mut renamed: HashMap<NodeNumber, Rank> = HashMap::new();
+        for step in self.steps_at(position).take_while(|step| (step.rank as usize) < place) {
+            if let Act::Convert { from, to } = step.act {
+                if ids.contains(&from) {
+                    renamed.insert(from, step.rank);
+                }
+                renamed.remove(&to);
+            }
+        }
+        renamed.into_values().max().map(|rank| rank as usize)
+    }
+
     /// Tells the components at a position: the ids (or the one key) that converts join, and the places in [`Self::requests`] of the
     /// requests about them, in order. Requests about the whole organisation are in none; one that names several ids may be in several.
     pub fn components(&self, position: BatchNumber, visit: &mut dyn FnMut(&[Node<'_>], &[usize])) {

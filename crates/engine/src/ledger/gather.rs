@@ -89,16 +89,27 @@ impl DatasetLedger {
         self.gather_all(Vec::new(), nodes, self.fates.to()).await
     }
 
-    /// Whether a request came after a delete, by then applied, that executes later and had removed what it would have changed.
-    pub(crate) async fn is_late(&self, request: &Request) -> Result<bool> {
+    /// What the requests around one say of it.
+    pub(crate) async fn told_of(&self, request: &Request) -> Result<ToldOf> {
         // A delete of what is older, or of the organisation, removes whatever else the request is about.
         let mut nodes = keys_of(request);
         nodes.push(node_key(&request.org, Node::Org));
-        let around = self.around(nodes).await?;
-        let Some(ledger) = around.get(&request.org) else { return Ok(false) };
-        let late = ledger.late(self.fates.to());
-        Ok(ledger.requests().zip(late).any(|(other, late)| late && other.order.request_id == request.id))
+        let (around, at) = (self.around(nodes).await?, self.fates.to());
+        let Some(ledger) = around.get(&request.org) else { return Ok(ToldOf::default()) };
+        let ids: Vec<&str> = ledger.requests().map(|other| other.order.request_id).collect();
+        let Some(place) = ids.iter().position(|id| *id == request.id) else { return Ok(ToldOf::default()) };
+        let renamed_by = ledger.renamed_by(place, at).and_then(|place| ids.get(place)).map(|id| (*id).to_owned());
+        Ok(ToldOf { late: ledger.late(at)[place], renamed_by })
     }
+}
+
+/// What the requests around one say of it.
+#[derive(Debug, Default)]
+pub(crate) struct ToldOf {
+    /// It came after a delete, by then applied, that executes later and had removed what it would have changed.
+    pub(crate) late: bool,
+    /// The request that had converted its id away before.
+    pub(crate) renamed_by: Option<String>,
 }
 
 /// Requests that are gathered, by organisation.

@@ -12,6 +12,7 @@ use arrow::datatypes::Int64Type;
 use super::states::{APPLIED, UNMATCHED, WAITING};
 use super::table::op_name;
 use crate::engine::Engine;
+use crate::ledger::DatasetLedger;
 
 /// How far a request has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,6 +59,8 @@ pub struct RequestStatus {
     pub batches: Vec<(String, String, u64)>,
     /// Whether a delete that was applied before had already removed what it would have changed.
     pub late: bool,
+    /// The request that had converted its id to another one, where it is not applied: it executes before, and no row has the id since.
+    pub renamed_by: Option<String>,
     /// By dataset.
     pub datasets: BTreeMap<String, RequestState>,
 }
@@ -91,7 +94,9 @@ impl Engine {
             Error::new(Kind::NotFound, "no request of that id was accepted")
                 .hint("see what was refused with: alluvium dead-letters list; and take requests in with: alluvium run mutate")
         })?;
-        status.late = self.is_late(&status.request, status.accepted_by).await?;
+        let (late, renamed_by) = self.told_by_the_ledger(&status.request, status.accepted_by).await?;
+        status.late = late;
+        status.renamed_by = renamed_by.filter(|_| status.state != RequestState::Applied);
         Ok(status)
     }
 
@@ -144,6 +149,7 @@ impl Engine {
             rows_changed: BTreeMap::new(),
             batches: Vec::new(),
             late: false,
+            renamed_by: None,
             datasets: BTreeMap::new(),
             request,
         };
@@ -209,18 +215,23 @@ impl Engine {
         Ok(told)
     }
 
-    async fn is_late(&self, request: &Request, batch: BatchNumber) -> Result<bool> {
-        let Some(incarnation) = self.existing_incarnation().await? else { return Ok(false) };
+    /// Whether a request is late, and by which its id was converted away before, as the first dataset says of which that is so.
+    async fn told_by_the_ledger(&self, request: &Request, batch: BatchNumber) -> Result<(bool, Option<String>)> {
+        let Some(incarnation) = self.existing_incarnation().await? else { return Ok((false, None)) };
         let taken = self.requests_taken(&incarnation).await?;
         let tables = self.ledger_positions(&incarnation).await?;
+        let (mut late, mut renamed_by) = (false, None);
+        if taken < batch {
+            return Ok((late, renamed_by));
+        }
         for dataset in self.project.datasets.iter().filter(|d| counts(request, d)) {
             let table = tables.get(&dataset.name).copied();
-            let ledger = crate::ledger::DatasetLedger::at(self, &incarnation, dataset, LedgerPosition(taken.0), table).await?;
-            if taken >= batch && ledger.is_late(request).await? {
-                return Ok(true);
-            }
+            let ledger = DatasetLedger::at(self, &incarnation, dataset, LedgerPosition(taken.0), table).await?;
+            let told = ledger.told_of(request).await?;
+            late |= told.late;
+            renamed_by = renamed_by.or(told.renamed_by);
         }
-        Ok(false)
+        Ok((late, renamed_by))
     }
 }
 

@@ -256,3 +256,22 @@ fn a_value_set_to_null_is_a_value() {
     assert_eq!(fates(&["1 r1 10 set lead a note null"]), ["lead a: 10 same note=null@r1; * same"]);
     assert!(JsonText::null().is_null());
 }
+
+#[test]
+fn an_id_that_a_convert_made_another_is_renamed_by_it_until_one_leads_back_to_it() {
+    let lines = [
+        "1 r1 10 erase lead a",
+        "1 r2 20 convert lead a b",
+        "1 r3 30 erase lead a",
+        "1 r4 40 convert lead x a",
+        "1 r5 50 set lead a note 1",
+        "2 r6 52 convert lead a c",
+        "1 r7 54 erase lead a",
+        "1 r8 56 org",
+    ];
+    let ledger = ledger(&lines);
+    let renamed = |position| (0..8).map(|place| ledger.renamed_by(place, BatchNumber(position))).collect::<Vec<_>>();
+    // By the place of the convert, from 0.
+    assert_eq!(renamed(2), [None, None, Some(1), None, None, None, Some(5), None]);
+    assert_eq!(renamed(1), [None, None, Some(1), None, None, None, None, None], "r6 came later, and x is a since r4");
+}
