@@ -32,7 +32,7 @@ pub use kafka::{
 };
 pub use ledger::{
     Changed, Ending, FATE_FORMAT, Fate, FateChange, Fates, FinalId, LedgerBuilder, LedgerRequest, Live, Node, NodeKey, Order,
-    OrgLedger, Outcome, Piece, RowGroup, SetColumn, Shape, SourceRow, resolve,
+    OrgLedger, Outcome, Piece, Renamed, RowGroup, SetColumn, Shape, SourceRow, resolve,
 };
 pub use names::{
     ChainFile, DataFile, IndexFile, Namespace, Resolver, TableName, app_id, data_file, ledger_app_id, parse_data_file,

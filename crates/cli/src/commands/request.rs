@@ -83,7 +83,7 @@ fn read(file: &str) -> Result<Bytes> {
 }
 
 fn object(status: &RequestStatus, whole: bool) -> Value {
-    let RequestStatus { request, op, accepted_by, state, attempts, rows_changed, batches, late, renamed_by, datasets } = status;
+    let RequestStatus { request, op, accepted_by, state, attempts, rows_changed, batches, late, renamed, datasets } = status;
     let mut object = json!({
         "request_id": request.id, "org_id": request.org, "op": op, "state": state.name(), "attempts": attempts,
         "rows_changed": rows_changed, "accepted_by": accepted_by.0,
@@ -92,7 +92,11 @@ fn object(status: &RequestStatus, whole: bool) -> Value {
     });
     if whole {
         object["late"] = (*late).into();
-        object["renamed_by"] = renamed_by.as_deref().into();
+        // Of a request that is about several datasets only where all of them say so; `renamed` tells them apart.
+        let of_all = renamed.values().next().filter(|_| renamed.len() == datasets.len());
+        object["renamed_by"] = of_all.map(|(by, _)| by.as_str()).into();
+        let of_one = |(name, (by, to)): (&String, &(String, String))| (name.clone(), json!({ "by": by, "to": to }));
+        object["renamed"] = renamed.iter().map(of_one).collect();
         object["execution_time"] = time(request.execution_time).into();
         object["datasets"] = datasets.iter().map(|(name, state)| (name.clone(), Value::from(state.name()))).collect();
         object["request"] = serde_json::from_str(&request.to_json()).unwrap_or(Value::Null);
@@ -106,12 +110,12 @@ fn text(status: &RequestStatus) -> Vec<String> {
         format!("  executed at {}, accepted by batch {}", time(status.request.execution_time), status.accepted_by),
         format!("  {}, {} attempts{}", status.state.name(), status.attempts, if status.late { ", late" } else { "" }),
     ];
-    if let Some(convert) = &status.renamed_by {
-        lines.push(format!("  the id had been converted to another one before, by request {convert}"));
-    }
     for (dataset, state) in &status.datasets {
         let rows = status.rows_changed.get(dataset).copied().unwrap_or(0);
         lines.push(format!("  {dataset}: {}, {} rows changed", state.name(), output::number(rows)));
+        if let Some((by, to)) = status.renamed.get(dataset) {
+            lines.push(format!("  {dataset}: its id had become {to} before, by request {by}"));
+        }
     }
     for (dataset, job, batch) in &status.batches {
         lines.push(format!("  changed by {job} {dataset} batch {batch}"));

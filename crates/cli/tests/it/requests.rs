@@ -181,8 +181,12 @@ fn an_erasure_of_an_id_that_was_converted_away_before_says_by_which_request() {
         let shown = shown(id);
         assert_eq!((&shown["state"], &shown["renamed_by"]), (&json!(state), &renamed_by), "{id}");
     }
+    assert_eq!(
+        shown("e1")["renamed"],
+        json!({ "engagement": { "by": "r1", "to": "C1" }, "meeting": { "by": "r1", "to": "C1" } })
+    );
     let text = site.ok(&["request", "show", "e1"]);
-    assert!(text.contains("\n  the id had been converted to another one before, by request r1\n"), "{text}");
+    assert!(text.contains("\n  engagement: its id had become C1 before, by request r1\n"), "{text}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! From requests to fates.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::components::Components;
 use super::fate::{Ending, Fate, FinalId, Live, Pieces, SetColumn};
@@ -20,6 +20,15 @@ pub struct FateChange<'c> {
     pub old: Option<&'c Fate>,
     /// Its fate at the later position.
     pub new: Option<&'c Fate>,
+}
+
+/// What became of an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Renamed<'l> {
+    /// The place of the convert that took it away, in [`OrgLedger::requests`].
+    pub by: usize,
+    /// What its rows have instead.
+    pub now: &'l str,
 }
 
 impl OrgLedger {
@@ -87,23 +96,43 @@ impl OrgLedger {
         late
     }
 
-    /// By which convert an id of the request at this place, in [`Self::requests`], had become another one before, at a position: the last one
-    /// from the id, by its place, where none after it, up to the request, leads to the id. No row has the id then. Of several ids, the
-    /// latest such convert; `None` if there is none.
+    /// What the ids of the request at this place, in [`Self::requests`], had become before it, at a position, if no row has one of them then: each was
+    /// converted away, and nothing led back to it. Tells of the first. What a delete made final counts as well: it is told only if that was
+    /// so at each position from the delete's own on.
     #[must_use]
-    pub fn renamed_by(&self, place: usize, position: BatchNumber) -> Option<usize> {
-        let ids: Vec<NodeNumber> =
-            self.steps_at(position).filter(|step| step.rank as usize == place).filter_map(|step| step.act.id()).collect();
-        let mut renamed: HashMap<NodeNumber, Rank> = HashMap::new();
-        for step in self.steps_at(position).take_while(|step| (step.rank as usize) < place) {
-            if let Act::Convert { from, to } = step.act {
-                if ids.contains(&from) {
-                    renamed.insert(from, step.rank);
-                }
-                renamed.remove(&to);
-            }
+    pub fn renamed(&self, place: usize, position: BatchNumber) -> Option<Renamed<'_>> {
+        let steps = || self.steps_at(position).filter(|step| step.rank as usize == place);
+        let ids: Vec<NodeNumber> = steps().filter_map(|step| step.act.id()).collect();
+        let mut positions = BTreeSet::from([position]);
+        if let Some(erase) = steps().find(|step| matches!(step.act, Act::Erase { .. })) {
+            let own = self.batch(erase.rank);
+            let about = |act: Act| matches!(act, Act::Convert { from, to } if ids.contains(&from) || ids.contains(&to));
+            let batches = self.steps_at(position).filter(|step| about(step.act)).map(|step| self.batch(step.rank));
+            positions.extend(batches.filter(|batch| *batch > own));
+            positions.insert(own);
         }
-        renamed.into_values().max().map(|rank| rank as usize)
+        let mut renamed = None;
+        for position in positions {
+            renamed = Some(self.renamed_at(&ids, place, position)?);
+        }
+        renamed
+    }
+
+    /// The same of one position.
+    fn renamed_at(&self, ids: &[NodeNumber], place: usize, position: BatchNumber) -> Option<Renamed<'_>> {
+        // By which convert rows of an id became another, and what they are now.
+        let mut renamed: BTreeMap<NodeNumber, (Rank, NodeNumber)> = BTreeMap::new();
+        for step in self.steps_at(position).take_while(|step| (step.rank as usize) < place) {
+            let Act::Convert { from, to } = step.act else { continue };
+            renamed.values_mut().filter(|(_, now)| *now == from).for_each(|(_, now)| *now = to);
+            if ids.contains(&from) {
+                renamed.entry(from).or_insert((step.rank, to));
+            }
+            renamed.remove(&to);
+        }
+        let all = ids.iter().all(|id| renamed.contains_key(id));
+        let (by, now) = *renamed.get(ids.first()?).filter(|_| all)?;
+        Some(Renamed { by: by as usize, now: self.node_text(now) })
     }
 
     /// Tells the components at a position: the ids (or the one key) that converts join, and the places in [`Self::requests`] of the

@@ -41,7 +41,7 @@ mod texts;
 pub use attribute::RowGroup;
 pub use codec::FATE_FORMAT;
 pub use fate::{Ending, Fate, FinalId, Live, Order, Piece, SetColumn};
-pub use fold::FateChange;
+pub use fold::{FateChange, Renamed};
 pub use node::{Node, NodeKey};
 pub use org::{LedgerBuilder, LedgerRequest, OrgLedger};
 pub use resolve::{Changed, Fates, Outcome, SourceRow, resolve};

@@ -14,7 +14,7 @@ use self::dataset::DatasetCheck;
 use super::at::{At, Entries};
 use super::node::join;
 use super::problem::{Place, Problem, Warning};
-use super::raw::{RawDataset, RawKafka, RawProject, RawRequests};
+use super::raw::{RawDataset, RawKafka, RawProject, RawRequestSource, RawRequests};
 use super::{KafkaSettings, Project, Topic};
 use crate::dataset::{Dataset, FileFormat, FileSource, Requests, Source, TakenPolicy};
 use crate::names::{Namespace, TableName};
@@ -213,8 +213,15 @@ impl Checker<'_> {
         self.later(&join(key, "retention_by_org"), raw.retention_by_org.as_ref(), "retention is");
     }
 
-    fn requests(&mut self, requests: RawRequests) -> Requests {
-        let RawRequests { source: At { place, value: source }, max_attempts } = requests;
+    fn requests(&mut self, RawRequests { source, max_attempts }: RawRequests) -> Requests {
+        if let Some(attempts) = max_attempts.as_ref().filter(|a| a.value == 0) {
+            self.problem(attempts.place, "requests.max_attempts", "0 attempts are none", "write 1 or more");
+        }
+        let source = source.and_then(|source| self.request_source(source));
+        Requests::new(source, max_attempts.map(|a| a.value))
+    }
+
+    fn request_source(&mut self, At { place, value: source }: At<RawRequestSource>) -> Option<Source> {
         let formats = [
             ("requests.source.files.format", source.files.as_ref().and_then(|files| files.format.as_ref())),
             ("requests.source.kafka.format", source.kafka.as_ref().and_then(|kafka| kafka.value.format.as_ref())),
@@ -224,11 +231,8 @@ impl Checker<'_> {
                 self.problem(format.place, key, "requests are read as json only", "write json");
             }
         }
-        if let Some(attempts) = max_attempts.as_ref().filter(|a| a.value == 0) {
-            self.problem(attempts.place, "requests.max_attempts", "0 attempts are none", "write 1 or more");
-        }
         self.one_of("requests.source", place, source.files.is_some(), source.kafka.is_some());
-        let source = match (source.kafka, source.files) {
+        match (source.kafka, source.files) {
             // The format was checked above.
             (Some(kafka), _) => {
                 Some(Source::Kafka(self.kafka("requests.source.kafka", RawKafka { format: None, ..kafka.value })))
@@ -243,8 +247,7 @@ impl Checker<'_> {
                 }))
             }
             (None, None) => None,
-        };
-        Requests::new(source, max_attempts.map(|a| a.value))
+        }
     }
 
     fn one_of(&mut self, key: &str, place: Place, files: bool, kafka: bool) {

@@ -7,7 +7,7 @@ mod later;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-pub(super) use self::later::{RawErase, RawLeases, RawMaintenance, RawRequests};
+pub(super) use self::later::{RawErase, RawLeases, RawMaintenance, RawRequestSource, RawRequests};
 use super::at::{At, Entries, Setting, Short};
 use super::text::{AfterText, DurationText, PathText, SizeText, TypeText};
 use crate::dataset::{Durability, FileFormat, TimeUnit, Tombstones};

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::dataset::DatasetLedger;
 use super::entry::{NodeFate, encode_request, keys_of, node_key};
 use super::named::Named;
-use super::series::{LOOK_INTERVAL, MAX_LOOKS};
+use super::series::{LOOK_INTERVAL, MAX_LOOKS, Series};
 use crate::engine::Engine;
 use crate::requests::Accepted;
 
@@ -20,6 +20,7 @@ const SPANS_APART: usize = 8;
 type Task<T> = JoinHandle<Result<T>>;
 /// Entries of a sorted file.
 type Entries = Vec<(SortedKey, Vec<u8>)>;
+
 impl DatasetLedger {
     /// Folds what was not folded yet of the batches up to `finished`: a span is read and folded while the fates of the one before are packed,
     /// and files merged. Of what was before, only the requests are asked for.
@@ -33,24 +34,29 @@ impl DatasetLedger {
         let (mut writing, mut merging) = (None, None);
         let folded = self.fold_spans(engine, incarnation, (finished, at), (&mut writing, &mut merging)).await;
         let (written, merged) = (joined(writing).await, merged_from(merging).await);
-        let has_merged = folded?;
+        let has_merged = *folded.as_ref().unwrap_or(&false) || !merged.is_empty();
+        let left = self.leave(&engine.store, merged, finished).await;
+        folded?;
         written?;
+        left?;
         self.extend(finished).await?;
-        self.fates.remove(merged).await?;
         if !self.find(&engine.store, finished, finished).await? {
             return Err(not_there());
         }
         // What a merge on the way left is merged by who folds next.
-        if has_merged { Ok(()) } else { self.merge_small(at).await }
+        if !has_merged {
+            self.merge_small(at).await;
+        }
+        Ok(())
     }
 
-    /// Leaves what is still on its way in `writing` and `merging`, with what the merge was made of. Whether there was a merge.
+    /// Leaves what is still on its way in `writing` and `merging`, with what a merge was made of. Whether files were merged by then.
     async fn fold_spans(
         &mut self,
         engine: &Engine,
         incarnation: &Incarnation,
         (finished, at): (BatchNumber, BatchNumber),
-        (writing, merging): (&mut Option<Task<()>>, &mut Option<Task<Vec<Path>>>),
+        (writing, merging): (&mut Option<Task<()>>, &mut Option<JoinHandle<Vec<Path>>>),
     ) -> Result<bool> {
         let next = async |from: BatchNumber| {
             // What changed since the table's position is asked for, and is not in a file that begins before it.
@@ -72,15 +78,28 @@ impl DatasetLedger {
             read = read_next?;
             if read.is_some() && merging.as_ref().is_none_or(JoinHandle::is_finished) {
                 let merged = merged_from(merging.take()).await;
-                self.extend(finished).await?;
+                has_merged |= !merged.is_empty();
                 // Nobody here reads them now.
-                self.fates.remove(merged).await?;
+                self.leave(&engine.store, merged, finished).await?;
                 let mut ledger = self.clone();
                 *merging = Some(tokio::spawn(async move { ledger.merge_beside(at).await }));
-                has_merged = true;
             }
         }
         Ok(has_merged)
+    }
+
+    /// Opens what came since, and removes the files that others were made of, once none of them is among those that are open.
+    async fn leave(&mut self, store: &Store, merged: Vec<Path>, finished: BatchNumber) -> Result<()> {
+        for _ in 0..MAX_LOOKS {
+            self.extend(finished).await?;
+            if !merged.iter().any(|path| self.fates.has(path) || self.requests.has(path)) {
+                remove(&self.fates, merged).await;
+                return Ok(());
+            }
+            store.machine().sleep(LOOK_INTERVAL).await;
+        }
+        // The listing is very late; they are merged another time.
+        Ok(())
     }
 
     /// Opens what came since.
@@ -167,36 +186,49 @@ impl DatasetLedger {
         Ok(entries)
     }
 
-    /// Makes few files of many, those up to `at`, where the table is, apart from those behind it. Another process may do the same.
-    pub(crate) async fn merge_small(&mut self, at: BatchNumber) -> Result<()> {
-        let merged = self.merge_beside(at).await?;
-        self.fates.remove(merged).await
+    /// Makes few files of many, those up to `at`, where the table is, apart from those behind it. Another process may do the same. Where it
+    /// fails there are more files to look into, and nothing is lost.
+    pub(crate) async fn merge_small(&mut self, at: BatchNumber) {
+        let merged = self.merge_beside(at).await;
+        remove(&self.fates, merged).await;
     }
 
     /// As [`Self::merge_small`], but the files that others were made of stay, for who reads them; they are told.
-    async fn merge_beside(&mut self, at: BatchNumber) -> Result<Vec<Path>> {
+    async fn merge_beside(&mut self, at: BatchNumber) -> Vec<Path> {
         let mut requests = self.requests.clone();
-        let merge = async move {
+        let merge = tokio::spawn(async move {
             let merged = requests.merge_beside(MergeMode::KeepAll, at, SPANS_APART, Named::united).await;
             merged.map(|merged| (requests, merged))
-        };
-        let merge = tokio::spawn(merge);
+        });
         let fates = self.fates.merge_beside(MergeMode::NewestWins, at, SPANS_APART, |_| String::new()).await;
-        let requests = merge.await.map_err(|e| Error::new(Kind::Internal, "merging files of the folded ledger").source(e))?;
-        let requests = requests.map(|(requests, merged)| {
-            self.requests = requests;
-            merged
+        let requests = joined(Some(merge)).await.map(|of_requests| {
+            of_requests.map_or_else(Vec::new, |(requests, merged)| {
+                self.requests = requests;
+                merged
+            })
         });
         let mut all = Vec::new();
         for merged in [requests, fates] {
             match merged {
+                Ok(merged) => all.extend(merged),
                 // Another process merges them.
                 Err(e) if e.kind() == Kind::NotFound => {}
-                merged => all.extend(merged?),
+                Err(error) => warn_of_merge(&error),
             }
         }
-        Ok(all)
+        all
     }
+}
+
+/// Removes files that others were made of.
+async fn remove(series: &Series, merged: Vec<Path>) {
+    if let Err(error) = series.remove(merged).await {
+        warn_of_merge(&error);
+    }
+}
+
+fn warn_of_merge(error: &Error) {
+    tracing::warn!(error = %error.chain_text(), "could not merge files of the folded ledger; there are more to look into, nothing is lost");
 }
 
 fn not_there() -> Error {
@@ -223,13 +255,10 @@ async fn joined<T>(task: Option<Task<T>>) -> Result<Option<T>> {
 }
 
 /// What files a merge was made of, once it has ended.
-async fn merged_from(merging: Option<Task<Vec<Path>>>) -> Vec<Path> {
-    match joined(merging).await {
-        Ok(merged) => merged.unwrap_or_default(),
-        Err(error) => {
-            tracing::warn!(error = %error.chain_text(), "could not merge files of the folded ledger; there are more to look into, nothing is lost");
-            Vec::new()
-        }
+async fn merged_from(merging: Option<JoinHandle<Vec<Path>>>) -> Vec<Path> {
+    match merging {
+        Some(merging) => merging.await.unwrap_or_default(),
+        None => Vec::new(),
     }
 }
 

@@ -98,8 +98,8 @@ impl DatasetLedger {
         let Some(ledger) = around.get(&request.org) else { return Ok(ToldOf::default()) };
         let ids: Vec<&str> = ledger.requests().map(|other| other.order.request_id).collect();
         let Some(place) = ids.iter().position(|id| *id == request.id) else { return Ok(ToldOf::default()) };
-        let renamed_by = ledger.renamed_by(place, at).and_then(|place| ids.get(place)).map(|id| (*id).to_owned());
-        Ok(ToldOf { late: ledger.late(at)[place], renamed_by })
+        let renamed = ledger.renamed(place, at).map(|renamed| (ids[renamed.by].to_owned(), renamed.now.to_owned()));
+        Ok(ToldOf { late: ledger.late(at)[place], renamed })
     }
 }
 
@@ -108,8 +108,8 @@ impl DatasetLedger {
 pub(crate) struct ToldOf {
     /// It came after a delete, by then applied, that executes later and had removed what it would have changed.
     pub(crate) late: bool,
-    /// The request that had converted its id away before.
-    pub(crate) renamed_by: Option<String>,
+    /// The request that had converted its id away before, and what that became.
+    pub(crate) renamed: Option<(String, String)>,
 }
 
 /// Requests that are gathered, by organisation.

@@ -150,6 +150,11 @@ impl<F: SeriesFile> Series<F> {
         self.files.last().map_or(BatchNumber(0), |(span, _)| span.to)
     }
 
+    /// Whether the file at this path is one of them.
+    pub(crate) fn has(&self, path: &Path) -> bool {
+        self.files.iter().any(|(span, _)| self.path(*span) == *path)
+    }
+
     /// Where the file of a span is.
     pub(crate) fn path(&self, span: BatchSpan) -> Path {
         Self::path_in(&self.directory, span)

@@ -430,9 +430,7 @@ impl Mutating<'_> {
             Finished::Done(mark) => {
                 summary.batches += 1;
                 summary.outcome += mark.outcome;
-                if let Err(error) = folded.merge_small(BatchNumber(to.0)).await {
-                    tracing::warn!(error = %error.chain_text(), "could not merge files of the folded ledger; there are more to look into, nothing is lost");
-                }
+                folded.merge_small(BatchNumber(to.0)).await;
                 let RecordBody::Intent(recorded) = &record.body else { return Ok(Round::Batch) };
                 if recorded.mutation.as_ref().is_none_or(|mutation| mutation.told < to) || to.0 < taken.0 {
                     return Ok(Round::Batch);

@@ -59,8 +59,9 @@ pub struct RequestStatus {
     pub batches: Vec<(String, String, u64)>,
     /// Whether a delete that was applied before had already removed what it would have changed.
     pub late: bool,
-    /// The request that had converted its id to another one, where it is not applied: it executes before, and no row has the id since.
-    pub renamed_by: Option<String>,
+    /// Where it is not applied and no row has its id, as that had been converted away before, by dataset: the request that did it, and
+    /// what the id became.
+    pub renamed: BTreeMap<String, (String, String)>,
     /// By dataset.
     pub datasets: BTreeMap<String, RequestState>,
 }
@@ -94,9 +95,7 @@ impl Engine {
             Error::new(Kind::NotFound, "no request of that id was accepted")
                 .hint("see what was refused with: alluvium dead-letters list; and take requests in with: alluvium run mutate")
         })?;
-        let (late, renamed_by) = self.told_by_the_ledger(&status.request, status.accepted_by).await?;
-        status.late = late;
-        status.renamed_by = renamed_by.filter(|_| status.state != RequestState::Applied);
+        self.ask_the_ledger(&mut status).await?;
         Ok(status)
     }
 
@@ -149,7 +148,7 @@ impl Engine {
             rows_changed: BTreeMap::new(),
             batches: Vec::new(),
             late: false,
-            renamed_by: None,
+            renamed: BTreeMap::new(),
             datasets: BTreeMap::new(),
             request,
         };
@@ -215,23 +214,24 @@ impl Engine {
         Ok(told)
     }
 
-    /// Whether a request is late, and by which its id was converted away before, as the first dataset says of which that is so.
-    async fn told_by_the_ledger(&self, request: &Request, batch: BatchNumber) -> Result<(bool, Option<String>)> {
-        let Some(incarnation) = self.existing_incarnation().await? else { return Ok((false, None)) };
+    /// Whether a request is late, and where its id had been converted away before.
+    async fn ask_the_ledger(&self, status: &mut RequestStatus) -> Result<()> {
+        let Some(incarnation) = self.existing_incarnation().await? else { return Ok(()) };
         let taken = self.requests_taken(&incarnation).await?;
         let tables = self.ledger_positions(&incarnation).await?;
-        let (mut late, mut renamed_by) = (false, None);
-        if taken < batch {
-            return Ok((late, renamed_by));
+        if taken < status.accepted_by {
+            return Ok(());
         }
-        for dataset in self.project.datasets.iter().filter(|d| counts(request, d)) {
-            let table = tables.get(&dataset.name).copied();
+        for dataset in self.project.datasets.iter().filter(|d| counts(&status.request, d)) {
+            let (name, table) = (&dataset.name.0, tables.get(&dataset.name).copied());
             let ledger = DatasetLedger::at(self, &incarnation, dataset, LedgerPosition(taken.0), table).await?;
-            let told = ledger.told_of(request).await?;
-            late |= told.late;
-            renamed_by = renamed_by.or(told.renamed_by);
+            let told = ledger.told_of(&status.request).await?;
+            status.late |= told.late;
+            if let Some(renamed) = told.renamed.filter(|_| status.datasets.get(name) != Some(&RequestState::Applied)) {
+                status.renamed.insert(name.clone(), renamed);
+            }
         }
-        Ok((late, renamed_by))
+        Ok(())
     }
 }
 

@@ -19,9 +19,29 @@ const REQUEST: &str =
 
 /// A store whose `nth` listing of a directory of that name does not show the last file there that ends so.
 fn listing_late(store: &Arc<dyn ObjectStore>, directory: &'static str, ending: &'static str, nth: usize) -> Arc<dyn ObjectStore> {
+    let last = move |found: Vec<Path>| found.into_iter().filter(|path| path.as_ref().ends_with(ending)).max();
+    listing_without(store, directory, nth, last)
+}
+
+/// The file that tells of the most batches, of which there must be several.
+fn widest(found: Vec<Path>) -> Option<Path> {
+    let batches = |path: &Path| {
+        let (from, to) = path.filename()?.strip_suffix(".sorted")?.split_once('-')?;
+        Some(to.parse::<u64>().ok()? - from.parse::<u64>().ok()?)
+    };
+    found.into_iter().filter(|path| batches(path) > Some(0)).max_by_key(batches)
+}
+
+/// A store whose `nth` listing of a directory of that name does not show one of the files there.
+fn listing_without(
+    store: &Arc<dyn ObjectStore>,
+    directory: &'static str,
+    nth: usize,
+    which: impl Fn(Vec<Path>) -> Option<Path> + Clone + Send + Sync + 'static,
+) -> Arc<dyn ObjectStore> {
     let (below, hidden, listings) = (store.clone(), Arc::new(Mutex::new(None)), Arc::new(Mutex::new(0)));
     Arc::new(PauseStore::new(store.clone(), move |step| {
-        let (below, hidden, listings) = (below.clone(), hidden.clone(), listings.clone());
+        let (below, hidden, listings, which) = (below.clone(), hidden.clone(), listings.clone(), which.clone());
         async move {
             // The step after the listing finds everything as it is.
             let back: Option<(Path, Bytes)> = hidden.lock().unwrap().take();
@@ -32,14 +52,14 @@ fn listing_late(store: &Arc<dyn ObjectStore>, directory: &'static str, ending: &
             if !listed.as_ref().ends_with(directory) {
                 return;
             }
+            let found: Vec<_> = below.list(Some(&listed)).try_collect().await.unwrap();
+            let Some(path) = which(found.into_iter().map(|f| f.location).collect()) else { return };
             let listing = {
                 let mut listings = listings.lock().unwrap();
                 *listings += 1;
                 *listings
             };
-            let found: Vec<_> = below.list(Some(&listed)).try_collect().await.unwrap();
-            let last = found.into_iter().map(|f| f.location).filter(|path| path.as_ref().ends_with(ending)).max();
-            if let Some(path) = last.filter(|_| listing == nth) {
+            if listing == nth {
                 let bytes = below.get(&path).await.unwrap().bytes().await.unwrap();
                 below.delete(&path).await.unwrap();
                 *hidden.lock().unwrap() = Some((path, bytes));
@@ -157,8 +177,10 @@ async fn a_table_moves_in_steps_where_requests_were_merged_across_them_and_fates
 async fn a_ledger_that_is_folded_batch_by_batch_while_files_are_merged_follows_a_chain_through_all_of_them() {
     const BATCHES: u64 = 28;
     let id = |link: u64| if link == 0 { "a.json-2".to_owned() } else { format!("link-{link}") };
-    // All listings are in time, or one is late.
-    for (directory, nth) in (26..=30).map(|nth| ("/requests", nth)).chain([("/requests", 0), ("/fates", 2), ("/fates", 20)]) {
+    // All listings are in time, or one does not show the newest file, or one that was merged.
+    let newest = (25..=28).map(|nth| ("/requests", false, nth)).chain([("/requests", false, 0), ("/fates", false, 20)]);
+    let merged = [("/requests", true, 1), ("/fates", true, 1), ("/fates", true, 2)];
+    for (directory, is_merged, nth) in newest.chain(merged) {
         let (_dir, lab, store) = six_rows().await;
         let engine = lab.engine(&Store::over(store.clone()));
         for batch in 0..BATCHES {
@@ -172,7 +194,11 @@ async fn a_ledger_that_is_folded_batch_by_batch_while_files_are_merged_follows_a
         }
         assert_eq!(ledger_files(&store, "/fates/").await, []);
         // Memory for no more than one batch at a time.
-        let late = listing_late(&store, directory, ".sorted", nth);
+        let late = if is_merged {
+            listing_without(&store, directory, nth, widest)
+        } else {
+            listing_late(&store, directory, ".sorted", nth)
+        };
         let narrow = lab.with_memory(12 << 10).engine(&Store::over(late));
         let would = narrow.would_mutate(narrow.datasets(&[]).unwrap()[0]).await.unwrap();
         assert_eq!(would.updated, 1, "listing {nth} of {directory} is late");

@@ -258,20 +258,52 @@ fn a_value_set_to_null_is_a_value() {
 }
 
 #[test]
-fn an_id_that_a_convert_made_another_is_renamed_by_it_until_one_leads_back_to_it() {
+fn an_id_that_converts_made_another_is_renamed_until_one_leads_back_to_it() {
     let lines = [
         "1 r1 10 erase lead a",
         "1 r2 20 convert lead a b",
-        "1 r3 30 erase lead a",
-        "1 r4 40 convert lead x a",
-        "1 r5 50 set lead a note 1",
-        "2 r6 52 convert lead a c",
-        "1 r7 54 erase lead a",
-        "1 r8 56 org",
+        "1 r3 21 convert lead b c",
+        "1 r4 22 convert lead a d",
+        "1 r5 30 erase lead a",
+        "1 r6 40 convert lead x a",
+        "1 r7 50 set lead a note 1",
+        "2 r8 51 convert lead a e",
+        "1 r9 52 erase lead a",
+        "3 s1 53 erase lead a",
+        "1 s2 54 set lead a note 1",
+        "1 s3 55 org",
+        "1 s4 56 convert lead x y",
     ];
     let ledger = ledger(&lines);
-    let renamed = |position| (0..8).map(|place| ledger.renamed_by(place, BatchNumber(position))).collect::<Vec<_>>();
-    // By the place of the convert, from 0.
-    assert_eq!(renamed(2), [None, None, Some(1), None, None, None, Some(5), None]);
-    assert_eq!(renamed(1), [None, None, Some(1), None, None, None, None, None], "r6 came later, and x is a since r4");
+    let requests: Vec<&str> = ledger.requests().map(|request| request.order.request_id).collect();
+    let renamed = |position| {
+        let renamed = (0..requests.len()).filter_map(|place| Some((place, ledger.renamed(place, BatchNumber(position))?)));
+        renamed
+            .map(|(place, renamed)| format!("{} {} {}", requests[place], requests[renamed.by], renamed.now))
+            .collect::<Vec<_>>()
+    };
+    // What r9 erased while nothing had led away from x's new id stays so, and so does what it keeps out.
+    assert_eq!(renamed(3), ["r4 r2 c", "r5 r2 c", "s1 r8 e", "s2 r8 e", "s4 r6 e"]);
+    assert_eq!(renamed(1), ["r4 r2 c", "r5 r2 c", "s4 r6 a"]);
+}
+
+#[test]
+fn of_several_subjects_all_must_be_renamed() {
+    let datasets = Project::parse(PROJECT, &|_| None).unwrap().datasets;
+    let read = |json: &str| read_request(json, &datasets, &|_, _| Ok(())).unwrap();
+    let convert = |id: &str, field: &str| {
+        format!(
+            r#"{{"request_id":"{id}","org_id":"O","op":"convert","field":"{field}","from":"a","to":"b","execution_time":"2026-01-01"}}"#
+        )
+    };
+    let erase = r#"{"request_id":"e","org_id":"O","op":"delete","scope":"subject","execution_time":"2026-01-02",
+        "subjects":[{"field":"lead","id":"a"},{"field":"user","id":"a"}]}"#;
+    for (converts, renamed) in [(&["lead"][..], false), (&["user"], false), (&["lead", "user"], true)] {
+        let mut builder = LedgerBuilder::new(Arc::new(Shape::of(&datasets[0])));
+        for field in converts {
+            builder.push(&read(&convert(field, field)), BatchNumber(1));
+        }
+        builder.push(&read(erase), BatchNumber(1));
+        assert_eq!(builder.build().renamed(converts.len(), BatchNumber(1)).is_some(), renamed, "{converts:?}");
+    }
 }

@@ -14,8 +14,8 @@ use crate::project::text::{AfterText, DurationOrForever, DurationOrUnknown, Dura
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Requests")]
 pub(in crate::project) struct RawRequests {
-    /// Where requests come from: `files` or `kafka`.
-    pub source: At<RawRequestSource>,
+    /// Where requests come from: `files` or `kafka`. Without it they come by `alluvium request submit` alone.
+    pub source: Option<At<RawRequestSource>>,
     /// How many batches try a request whose row was not seen before its state becomes `unmatched`; 10 if absent.
     #[schemars(range(min = 1))]
     pub max_attempts: Option<At<u64>>,

@@ -120,6 +120,15 @@ fn what_is_left_out_has_its_default() {
 }
 
 #[test]
+fn requests_need_no_source() {
+    let without = parse(SMALL).unwrap().requests;
+    let project = parse(&format!("{SMALL}\nrequests: {{ max_attempts: 3 }}\n")).unwrap();
+    assert_eq!(project.warnings, []);
+    assert_eq!((without.max_attempts, project.requests.max_attempts), (10, 3));
+    assert_eq!(project.requests.intake.source, without.intake.source);
+}
+
+#[test]
 fn every_key_of_a_dataset_is_taken() {
     let project = parse(
         r#"
