@@ -25,7 +25,7 @@ pub use read::{
     ChainStatus, Changes, ChangesReader, ChangesRequest, ConsumerStatus, DatasetStatus, LastBatch, OpenRequests, PositionStatus,
     QueryRows, RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport, TablesReport,
 };
-pub use requests::{RequestState, RequestStatus};
+pub use requests::{ChangedBy, RequestState, RequestStatus};
 pub use source::{Broker, Polled, RdBroker, Reader, ReaderSettings, Record, TopicFacts, Watermarks};
 pub use source::{
     Chunk, Decoded, Decoder, FileFault, FileSet, Input, ListingNotes, MAX_RECORD_BYTES, Opened, OpenedFile, Refused, Removal,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use alluvium_core::{Error, Kind, Result};
-use alluvium_engine::{RequestState, RequestStatus, Stop};
+use alluvium_engine::{ChangedBy, RequestState, RequestStatus, Stop};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -83,12 +83,25 @@ fn read(file: &str) -> Result<Bytes> {
 }
 
 fn object(status: &RequestStatus, whole: bool) -> Value {
-    let RequestStatus { request, op, accepted_by, state, attempts, rows_changed, batches, late, renamed, datasets } = status;
+    let RequestStatus {
+        request,
+        op,
+        accepted_by,
+        accepted_at_micros,
+        state,
+        attempts,
+        rows_changed,
+        batches,
+        late,
+        renamed,
+        datasets,
+    } = status;
     let mut object = json!({
         "request_id": request.id, "org_id": request.org, "op": op, "state": state.name(), "attempts": attempts,
         "rows_changed": rows_changed, "accepted_by": accepted_by.0,
-        "batches": batches.iter().map(|(dataset, job, batch)| json!({ "dataset": dataset, "job": job, "batch_id": batch }))
-            .collect::<Vec<_>>(),
+        "batches": batches.iter().map(|by| json!({
+            "dataset": by.dataset, "job": by.job, "batch_id": by.batch, "changed_at": time(by.changed_at_micros),
+        })).collect::<Vec<_>>(),
     });
     if whole {
         object["late"] = (*late).into();
@@ -97,6 +110,7 @@ fn object(status: &RequestStatus, whole: bool) -> Value {
         object["renamed_by"] = of_all.map(|(by, _)| by.as_str()).into();
         let of_one = |(name, (by, to)): (&String, &(String, String))| (name.clone(), json!({ "by": by, "to": to }));
         object["renamed"] = renamed.iter().map(of_one).collect();
+        object["accepted_at"] = time(*accepted_at_micros).into();
         object["execution_time"] = time(request.execution_time).into();
         object["datasets"] = datasets.iter().map(|(name, state)| (name.clone(), Value::from(state.name()))).collect();
         object["request"] = serde_json::from_str(&request.to_json()).unwrap_or(Value::Null);
@@ -107,7 +121,8 @@ fn object(status: &RequestStatus, whole: bool) -> Value {
 fn text(status: &RequestStatus) -> Vec<String> {
     let mut lines = vec![
         format!("request {}: {} in organisation {}", status.request.id, status.op, status.request.org),
-        format!("  executed at {}, accepted by batch {}", time(status.request.execution_time), status.accepted_by),
+        format!("  executed at {}", time(status.request.execution_time)),
+        format!("  accepted at {} by batch {}", time(status.accepted_at_micros), status.accepted_by),
         format!("  {}, {} attempts{}", status.state.name(), status.attempts, if status.late { ", late" } else { "" }),
     ];
     for (dataset, state) in &status.datasets {
@@ -117,8 +132,8 @@ fn text(status: &RequestStatus) -> Vec<String> {
             lines.push(format!("  {dataset}: its id had become {to} before, by request {by}"));
         }
     }
-    for (dataset, job, batch) in &status.batches {
-        lines.push(format!("  changed by {job} {dataset} batch {batch}"));
+    for ChangedBy { dataset, job, batch, changed_at_micros } in &status.batches {
+        lines.push(format!("  changed at {} by {job} {dataset} batch {batch}", time(*changed_at_micros)));
     }
     lines
 }

@@ -110,6 +110,10 @@ fn requests_change_rows_that_landed_and_rows_to_come_and_the_source_stays_known(
     assert_eq!(state(&site, "r1"), ("applied".to_owned(), json!({ "engagement": 2 })));
     assert_eq!(state(&site, "r4"), ("applied".to_owned(), json!({ "engagement": 1 })));
     assert_eq!(state(&site, "r5"), ("waiting".to_owned(), json!({})));
+    let shown: Value = serde_json::from_str(&site.ok(&["request", "show", "r1", "--output", "json"])).unwrap();
+    let times =
+        [&shown["execution_time"], &shown["accepted_at"], &shown["batches"][0]["changed_at"]].map(|t| t.as_str().unwrap());
+    assert!(times.is_sorted() && times[0] == "2026-02-01T00:00:00Z", "{times:?}");
 
     // What comes later is what it would have become, and makes the waiting request an applied one.
     site.write("in/2.json", lines(&[event("d", 5, "L9", "U3", 4), event("e", 5, "L1", "U3", 5)]));

@@ -11,7 +11,7 @@ mod taking;
 pub(crate) use counting::{BYTES_OF_A_HIT, Counting, Matched};
 pub(crate) use ids::RequestIds;
 pub(crate) use open::{RequestsTried, Retries};
-pub use show::{RequestState, RequestStatus};
+pub use show::{ChangedBy, RequestState, RequestStatus};
 pub(crate) use states::{NewRequest, StateWriter, mutation_of};
 pub(crate) use table::{Accepted, TakenHere};
 pub(crate) use taking::{RequestTaking, Taken};

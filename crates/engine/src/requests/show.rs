@@ -7,7 +7,7 @@ use alluvium_core::{
     Shape, TableName, TableSpec, app_id,
 };
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::Int64Type;
+use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 
 use super::states::{APPLIED, UNMATCHED, WAITING};
 use super::table::op_name;
@@ -49,14 +49,16 @@ pub struct RequestStatus {
     pub op: &'static str,
     /// The batch of requests that accepted it.
     pub accepted_by: BatchNumber,
+    /// When that was, in microseconds since 1970.
+    pub accepted_at_micros: i64,
     /// How far it has come, over all datasets.
     pub state: RequestState,
     /// The most batches of a dataset that tried it.
     pub attempts: u64,
     /// Rows it changed when it was applied, by dataset.
     pub rows_changed: BTreeMap<String, u64>,
-    /// The batches that changed rows for it: dataset, job and number.
-    pub batches: Vec<(String, String, u64)>,
+    /// The batches that changed rows for it.
+    pub batches: Vec<ChangedBy>,
     /// Whether a delete that was applied before had already removed what it would have changed.
     pub late: bool,
     /// Where it is not applied and no row has its id, as that had been converted away before, by dataset: the request that did it, and
@@ -66,12 +68,25 @@ pub struct RequestStatus {
     pub datasets: BTreeMap<String, RequestState>,
 }
 
+/// A batch that changed rows for a request.
+#[derive(Debug, Clone)]
+pub struct ChangedBy {
+    /// The dataset whose rows it changed.
+    pub dataset: String,
+    /// Its job: `mutate`, or `ingest` for rows on their way in.
+    pub job: String,
+    /// Its number.
+    pub batch: u64,
+    /// When, in microseconds since 1970.
+    pub changed_at_micros: i64,
+}
+
 /// What `retries` and `_alluvium/outcomes` say of a request in a dataset.
 #[derive(Debug, Default, Clone)]
 struct Told {
     retry: Option<(RequestState, u64)>,
     rows: u64,
-    batches: Vec<(String, u64)>,
+    batches: Vec<ChangedBy>,
 }
 
 impl Engine {
@@ -118,16 +133,19 @@ impl Engine {
         let positions = self.ledger_positions(&incarnation).await?;
         let told = self.told_of_requests(id).await?;
         let filter = id.map_or_else(String::new, |id| format!(" WHERE request_id = {}", sql_text(id)));
-        let sql = format!("SELECT request, batch_id FROM raw.requests{filter} ORDER BY batch_id, _source, _offset, request_id");
+        let sql = format!(
+            "SELECT request, batch_id, accepted_at FROM raw.requests{filter} ORDER BY batch_id, _source, _offset, request_id"
+        );
         let mut rows = self.query(&sql).await?;
         let mut all = Vec::new();
         while let Some(batch) = rows.next().await? {
             let texts = text_column(&batch, 0)?;
             let batches = batch.column(1).as_primitive::<Int64Type>();
+            let times = batch.column(2).as_primitive::<TimestampMicrosecondType>();
             for row in 0..batch.num_rows() {
                 let request = Request::from_json(texts.value(row))?;
-                let accepted_by = BatchNumber(batches.value(row).unsigned_abs());
-                all.push(self.status_of(request, accepted_by, &positions, &told));
+                let accepted = (BatchNumber(batches.value(row).unsigned_abs()), times.value(row));
+                all.push(self.status_of(request, accepted, &positions, &told));
             }
         }
         Ok(all)
@@ -136,13 +154,14 @@ impl Engine {
     fn status_of(
         &self,
         request: Request,
-        accepted_by: BatchNumber,
+        (accepted_by, accepted_at_micros): (BatchNumber, i64),
         positions: &BTreeMap<DatasetName, LedgerPosition>,
         told: &BTreeMap<(String, String), Told>,
     ) -> RequestStatus {
         let mut status = RequestStatus {
             op: op_name(&request),
             accepted_by,
+            accepted_at_micros,
             state: RequestState::Pending,
             attempts: 0,
             rows_changed: BTreeMap::new(),
@@ -165,7 +184,7 @@ impl Engine {
             if told.rows > 0 {
                 status.rows_changed.insert(name.clone(), told.rows);
             }
-            status.batches.extend(told.batches.into_iter().map(|(job, batch)| (name.clone(), job, batch)));
+            status.batches.extend(told.batches);
             status.datasets.insert(name, state);
         }
         // A dataset of which nothing has come yet holds nothing up.
@@ -268,7 +287,13 @@ fn take_told(
             }
         } else {
             entry.rows += number("rows")?.value(row).unsigned_abs();
-            entry.batches.push((text("job")?.value(row).to_owned(), number("batch_id")?.value(row).unsigned_abs()));
+            let changed_at = rows.column_by_name("changed_at").and_then(|c| c.as_primitive_opt::<TimestampMicrosecondType>());
+            entry.batches.push(ChangedBy {
+                dataset: datasets.value(row).to_owned(),
+                job: text("job")?.value(row).to_owned(),
+                batch: number("batch_id")?.value(row).unsigned_abs(),
+                changed_at_micros: changed_at.ok_or_else(corrupt)?.value(row),
+            });
         }
     }
     Ok(())
