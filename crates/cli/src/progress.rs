@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::sync::Mutex;
 
 use alluvium_core::{Dataset, DatasetName, Job, Shard};
-use alluvium_engine::{BatchReport, Observer};
+use alluvium_engine::{BatchReport, Observer, VacuumReport};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -29,6 +29,11 @@ impl Progress {
             bar.set_style(style);
         }
         Self { output, bar, records: Mutex::new(0) }
+    }
+
+    fn line(&self, text: &str) {
+        // A reader of stdout that is gone ends the process inside `line`; another fault of stdout does not stop the work.
+        let _ = self.bar.suspend(|| output::line(text));
     }
 
     /// Takes the bar away.
@@ -90,7 +95,29 @@ impl Observer for Progress {
                 output::number(outcome.dead_letters),
             ),
         };
-        // A reader of stdout that is gone ends the process inside `line`; another fault of stdout does not stop the work.
-        let _ = self.bar.suspend(|| output::line(&text));
+        self.line(&text);
+    }
+
+    fn vacuumed(&self, report: &VacuumReport, dry_run: bool) {
+        let VacuumReport { table, removed, kept_from, kept_for } = report;
+        let text = match self.output {
+            Output::Json => json!({
+                "job": Job::Vacuum.name(), "dataset": table.as_str(), "dry_run": dry_run,
+                "outcome": if dry_run { "would remove" } else { "removed" },
+                "files_removed": removed.files + removed.beside, "data_files_removed": removed.files,
+                "bytes_removed": removed.bytes, "changes_kept_from": kept_from.0, "kept_for": kept_for,
+            })
+            .to_string(),
+            Output::Text => format!(
+                "vacuum {table}: {} {} data files and {} files beside them, {}; changes are kept from version {} on{}",
+                if dry_run { "would remove" } else { "removed" },
+                output::number(removed.files),
+                output::number(removed.beside),
+                output::bytes(removed.bytes),
+                kept_from.0,
+                if kept_for.is_empty() { String::new() } else { format!(", for {}", kept_for.join(", ")) },
+            ),
+        };
+        self.line(&text);
     }
 }

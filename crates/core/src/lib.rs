@@ -36,12 +36,12 @@ pub use ledger::{
 };
 pub use names::{
     ChainFile, DataFile, IndexFile, Namespace, Resolver, TableName, app_id, data_file, ledger_app_id, parse_data_file,
-    parse_span_file, shape_app_id, span_file,
+    parse_rewrites_name, parse_span_file, rewrites_name, shape_app_id, span_file,
 };
 pub use position::{
     FileCursor, FileRange, FileStamp, KafkaRange, LastTaken, LossKind, Offset, OffsetLoss, PartitionRange, Range,
 };
-pub use project::{INIT_TEMPLATE, KafkaSettings, Place, Problem, Project, ProjectErrors, Warning, project_schema};
+pub use project::{INIT_TEMPLATE, KafkaSettings, Maintenance, Place, Problem, Project, ProjectErrors, Warning, project_schema};
 pub use record::{
     AddedFile, BatchOutcome, BatchRecord, DatePartitionCount, DoneMark, Mutation, PlannedOn, RECORD_FORMAT, RecordBody, Recorded,
     RewriteWork, TableFiles,

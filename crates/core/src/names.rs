@@ -20,7 +20,7 @@ mod tests_support;
 use std::fmt;
 
 pub use data_file::{DataFile, data_file, parse_data_file};
-pub use index_file::IndexFile;
+pub use index_file::{IndexFile, parse_rewrites_name, rewrites_name};
 pub use resolver::{ChainFile, Resolver, app_id, ledger_app_id, parse_span_file, shape_app_id, span_file};
 pub use table::TableName;
 

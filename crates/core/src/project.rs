@@ -48,11 +48,26 @@ pub struct Project {
     pub datasets: Vec<Dataset>,
     /// Requests to change or erase rows.
     pub requests: Requests,
+    /// How tables are kept in shape.
+    pub maintenance: Maintenance,
     /// Settings of librdkafka.
     pub kafka: KafkaSettings,
     /// Keys that have no effect yet, in the order of the file.
     pub warnings: Vec<Warning>,
     topics: Vec<Topic>,
+}
+
+/// How tables are kept in shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Maintenance {
+    /// How long a file that is no longer part of a table is kept for those who still read an older version.
+    pub vacuum_after: Duration,
+}
+
+impl Default for Maintenance {
+    fn default() -> Self {
+        Self { vacuum_after: Duration::from_secs(7 * 24 * 60 * 60) }
+    }
 }
 
 impl Project {

@@ -7,6 +7,7 @@
 mod engine;
 mod ingest;
 mod ledger;
+mod maintain;
 mod mutate;
 mod namespace;
 mod observe;
@@ -14,11 +15,13 @@ mod read;
 mod requests;
 mod resolve;
 mod source;
+mod turn;
 
 pub use engine::{Clock, Engine, EngineSettings, Stop, SystemClock};
 pub use ingest::{
     DeadLetter, DeadLetterList, FilePosition, IngestOptions, Mode, PartitionPosition, RunSummary, SourcePosition, TopicPosition,
 };
+pub use maintain::{VacuumReport, VacuumSummary};
 pub use mutate::WouldChange;
 pub use observe::{BatchReport, Observer, Silent};
 pub use read::{

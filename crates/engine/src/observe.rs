@@ -2,6 +2,8 @@
 
 use alluvium_core::{BatchNumber, BatchOutcome, DatasetName, Job, Shard};
 
+use crate::maintain::VacuumReport;
+
 /// A listener to running operations. Called from several threads; must return quickly.
 pub trait Observer: Send + Sync {
     /// More input was read: records and bytes since the last call.
@@ -10,6 +12,10 @@ pub trait Observer: Send + Sync {
     fn warning(&self, message: &str);
     /// A batch is finished.
     fn batch(&self, report: &BatchReport);
+    /// A table was vacuumed, or with `dry_run` would have been.
+    fn vacuumed(&self, report: &VacuumReport, dry_run: bool) {
+        let _most_do_not_care = (report, dry_run);
+    }
 }
 
 /// Listens to nothing.

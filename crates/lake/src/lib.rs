@@ -30,6 +30,7 @@ mod splice;
 mod stage;
 mod store;
 mod unescape;
+mod vacuum;
 mod widen;
 
 pub use blocking::{Away, blocking, in_place};
@@ -40,7 +41,7 @@ pub use file_index::{
 pub use floor::{FLOOR_FORMAT, Floor};
 pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
 pub use log::{
-    ChangedFile, Commit, DeletedRows, DeltaLog, LedgerRule, LiveFile, Published, Standing, TableState, VersionChanges,
+    ChangedFile, Commit, DeletedRows, DeltaLog, KeptFiles, LedgerRule, LiveFile, Published, Standing, TableState, VersionChanges,
     live_files_digest,
 };
 pub use machine::{Machine, ThisMachine};
@@ -66,3 +67,4 @@ pub use sources::{fix_source_shards, source_shards};
 pub use splice::{ColumnEdit, Edits, SpliceFile, SpliceSettings, Spliced, SplicedFile, Wanted};
 pub use stage::{Arranged, CHANGE_TYPE, StageIndex, StageSettings, Stager, Sweep};
 pub use store::{Found, Location, PutNew, STORE_PROOF_FORMAT, Store, store_error};
+pub use vacuum::{Condemned, Fenced, PutBefore, Removed, Unneeded, Vacuum};

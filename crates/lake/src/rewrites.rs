@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use alluvium_core::{BatchKey, ChainId, Error, Kind, Resolver, Result, TableName};
+use alluvium_core::{BatchKey, ChainId, Error, Kind, Resolver, Result, TableName, rewrites_name};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -82,7 +82,7 @@ impl Rewrites {
         key: BatchKey,
     ) -> Result<String> {
         let writer = store.machine().fresh_id().simple().to_string();
-        let name = resolver.rewrites_name(chain, key, &writer);
+        let name = rewrites_name(chain, key, &writer);
         let path = Path::from(resolver.rewrites(table, &name));
         match store.put_new(&path, Bytes::from(self.encode()?)).await? {
             PutNew::Created => Ok(name),

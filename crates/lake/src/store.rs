@@ -64,6 +64,8 @@ pub struct Found {
     pub path: Path,
     /// Its size in bytes.
     pub size: u64,
+    /// When it was put, in milliseconds since 1970 by the store's clock.
+    pub modified_ms: i64,
 }
 
 /// The storage of a project.
@@ -326,7 +328,7 @@ impl Store {
             None => self.inner.list(Some(directory)),
         };
         let mut found: Vec<Found> = listing
-            .map_ok(|meta| Found { path: meta.location, size: meta.size })
+            .map_ok(|meta| Found { modified_ms: meta.last_modified.timestamp_millis(), path: meta.location, size: meta.size })
             .try_collect()
             .await
             .map_err(|e| store_error(e, "listing", directory.as_ref()))?;

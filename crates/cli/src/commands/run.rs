@@ -16,10 +16,13 @@ use crate::{context, memory, output};
 /// Runs a job. The exit code is that of the first dataset that failed.
 pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
     match args.job {
-        JobArg::Ingest | JobArg::Mutate | JobArg::All => {}
-        JobArg::Retain | JobArg::Optimize | JobArg::Vacuum => {
-            return Err(Error::new(Kind::Unsupported, "that job is not built yet").hint("jobs that are: ingest, mutate"));
+        JobArg::Ingest | JobArg::Mutate | JobArg::All | JobArg::Vacuum => {}
+        JobArg::Retain | JobArg::Optimize => {
+            return Err(Error::new(Kind::Unsupported, "that job is not built yet").hint("jobs that are: ingest, mutate, vacuum"));
         }
+    }
+    if args.job == JobArg::Vacuum {
+        return vacuum(global, args).await;
     }
     if args.dry_run {
         return dry_run(global, args).await;
@@ -44,6 +47,40 @@ pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
     };
     progress.clear();
     print_summary(global.output, &summary?, started)
+}
+
+/// Removes the files that nobody needs any more.
+async fn vacuum(global: &Global, args: &RunArgs) -> Result<u8> {
+    if args.follow {
+        return Err(Error::new(Kind::Invalid, "a vacuum does not follow").hint("run it now and then"));
+    }
+    let started = Instant::now();
+    let (engine, progress) = engine(global, args.memory.as_deref())?;
+    let summary = engine.vacuum(&args.datasets, args.dry_run).await;
+    progress.clear();
+    let summary = summary?;
+    for (_, error) in &summary.failed {
+        output::print_error(error);
+    }
+    let (removed, elapsed_ms) = (summary.removed(), u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX));
+    match global.output {
+        Output::Json => output::json(&json!({
+            "summary": true, "batches": 0, "tables": summary.tables.len(), "dry_run": args.dry_run,
+            "files_removed": removed.files + removed.beside, "data_files_removed": removed.files, "bytes_removed": removed.bytes,
+            "failed": summary.failed.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            "elapsed_ms": elapsed_ms,
+        }))?,
+        Output::Text if summary.tables.is_empty() && summary.failed.is_empty() => eprintln!("nothing to do"),
+        Output::Text => output::line(&format!(
+            "{} files{}, {}, in {} tables, {:.1} s",
+            output::number(removed.files + removed.beside),
+            if args.dry_run { " would be removed" } else { " removed" },
+            output::bytes(removed.bytes),
+            summary.tables.len(),
+            elapsed_ms as f64 / 1000.0
+        ))?,
+    }
+    Ok(summary.failed.first().map_or(0, |(_, error)| error.kind().exit_code()))
 }
 
 /// Says what a run would take in.

@@ -1,9 +1,11 @@
-//! Names of file indexes: one for all files that a writer staged for a record, called as those are.
+//! Names of what lies beside data files: the index of all files that a writer staged for a record, and what tells which rows it rewrote. They are
+//! called as those files are.
 
 use super::data_file::{DataFile, parse_staged, staged};
 use crate::chain::{BatchKey, ChainId};
 
 const SUFFIX: &str = ".idx";
+const REWRITES_SUFFIX: &str = ".json";
 
 /// What the name of a file index says.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -29,6 +31,19 @@ impl IndexFile {
         let (chain, key, writer) = parse_staged(name.strip_suffix(SUFFIX)?)?;
         Some(Self { chain, key, writer })
     }
+}
+
+/// The name of the file that tells which rows a commit rewrote: `<job>-<dataset>-<shard>-<batch>-<attempt>-<incarnation>-<writer>.json`.
+#[must_use]
+pub fn rewrites_name(chain: &ChainId, key: BatchKey, writer_uuid: &str) -> String {
+    format!("{}{REWRITES_SUFFIX}", staged(chain, key, writer_uuid))
+}
+
+/// The chain and the record of a name that [`rewrites_name`] made; `None` for every other name.
+#[must_use]
+pub fn parse_rewrites_name(name: &str) -> Option<(ChainId, BatchKey)> {
+    let (chain, key, _) = parse_staged(name.strip_suffix(REWRITES_SUFFIX)?)?;
+    Some((chain, key))
 }
 
 impl DataFile {
@@ -76,6 +91,8 @@ mod tests {
             let index = IndexFile { chain, key, writer };
             prop_assert!(index.name().len() <= 255);
             prop_assert_eq!(IndexFile::parse(&index.name()), Some(index.clone()));
+            prop_assert_eq!(parse_rewrites_name(&rewrites_name(&index.chain, key, &index.writer)), Some((index.chain.clone(), key)));
+            prop_assert_eq!(parse_rewrites_name(&index.name()), None);
             let data = data_file(&index.chain, key, &index.writer, seq);
             prop_assert_eq!(parse_data_file(&data).unwrap().index(), index);
         }

@@ -161,17 +161,16 @@ impl Resolver {
         format!("{}/datasets/{dataset}/{shape}/requests", self.ledger_dir(incarnation))
     }
 
-    /// Which rows a commit rewrote: `<ns>/_alluvium/rewrites/<table>/<name>`.
+    /// The directory of what tells which rows commits to a table rewrote: `<ns>/_alluvium/rewrites/<table>`.
     #[must_use]
-    pub fn rewrites(&self, table: &TableName, name: &str) -> String {
-        format!("{}/rewrites/{table}/{name}", self.memory_dir())
+    pub fn rewrites_dir(&self, table: &TableName) -> String {
+        format!("{}/rewrites/{table}", self.memory_dir())
     }
 
-    /// Its name: `<job>-<dataset>-<shard>-<batch>-<attempt>-<incarnation>-<writer>.json`, as in the names of data files.
+    /// Which rows a commit rewrote: `<ns>/_alluvium/rewrites/<table>/<name>`, see [`rewrites_name`](super::rewrites_name).
     #[must_use]
-    pub fn rewrites_name(&self, chain: &ChainId, key: BatchKey, writer: &str) -> String {
-        let ChainId { incarnation, job, dataset, shard } = chain;
-        format!("{job}-{dataset}-{}-{:020}-{:04}-{}-{writer}.json", shard.0, key.batch.0, key.attempt.0, incarnation.0)
+    pub fn rewrites(&self, table: &TableName, name: &str) -> String {
+        format!("{}/{name}", self.rewrites_dir(table))
     }
 
     /// A lease's record: `<ns>/_alluvium/leases/<name>/<seq, 20 digits>.json`.

@@ -14,8 +14,8 @@ use self::dataset::DatasetCheck;
 use super::at::{At, Entries};
 use super::node::join;
 use super::problem::{Place, Problem, Warning};
-use super::raw::{RawDataset, RawKafka, RawProject, RawRequestSource, RawRequests};
-use super::{KafkaSettings, Project, Topic};
+use super::raw::{RawDataset, RawKafka, RawMaintenance, RawProject, RawRequestSource, RawRequests};
+use super::{KafkaSettings, Maintenance, Project, Topic};
 use crate::dataset::{Dataset, FileFormat, FileSource, Requests, Source, TakenPolicy};
 use crate::names::{Namespace, TableName};
 
@@ -76,7 +76,7 @@ impl Checker<'_> {
             self.kafka_settings(&kafka.value);
         }
         self.later("erase", raw.erase.as_ref(), "erasures are");
-        self.later("maintenance", raw.maintenance.as_ref(), "maintenance is");
+        let maintenance = raw.maintenance.map(|maintenance| self.maintenance(maintenance.value)).unwrap_or_default();
         let requests = match raw.requests {
             Some(requests) => self.requests(requests.value),
             None => Requests::new(None, None),
@@ -98,10 +98,18 @@ impl Checker<'_> {
             lease_ttl: raw.leases.and_then(|l| l.value.ttl).map_or(DEFAULT_LEASE_TTL, |ttl| ttl.0),
             datasets: datasets.map(|datasets| self.datasets(datasets)).unwrap_or_default(),
             requests,
+            maintenance,
             kafka: KafkaSettings::new(raw.kafka.map(|kafka| kafka.value.0).unwrap_or_default()),
             warnings: Vec::new(),
             topics: Vec::new(),
         }
+    }
+
+    fn maintenance(&mut self, raw: RawMaintenance) -> Maintenance {
+        self.later("maintenance.log_retention", raw.log_retention.as_ref(), "cleaning up logs is");
+        self.later("maintenance.optimize", raw.optimize.as_ref(), "optimize is");
+        let default = Maintenance::default();
+        Maintenance { vacuum_after: raw.vacuum_after.map_or(default.vacuum_after, |after| after.0) }
     }
 
     fn project_name(&mut self, name: At<String>) -> String {

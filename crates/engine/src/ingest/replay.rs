@@ -9,7 +9,7 @@ use alluvium_core::{
     Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, Dataset, DatasetName, Error, FileCursor, FileFormat, Incarnation,
     Job, Kind, Range, RecordBody, Result, Shard, Source, TableSpec, app_id, parse_data_file,
 };
-use alluvium_lake::{ChainStore, DeltaLog, LeaseWatch, PutNew, StageIndex, StageSettings, Stager, in_place};
+use alluvium_lake::{ChainStore, DeltaLog, PutNew, StageIndex, StageSettings, Stager, in_place};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::compute::concat_batches;
 use arrow::datatypes::Int64Type;
@@ -25,9 +25,7 @@ use super::work::ChainWork;
 use crate::engine::Engine;
 use crate::requests::Matched;
 use crate::source::{Chunk, Decoded, Decoder, Input, Messages, Refused, Splitter, around_of};
-
-/// How long to wait before looking again whether another process still replays.
-const LEASE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
+use crate::turn::give_back;
 
 /// One dataset's part in a replay.
 struct Replay<'a> {
@@ -91,18 +89,9 @@ impl Engine {
 impl Replay<'_> {
     async fn run_alone(&self, summary: &mut RunSummary) -> Result<()> {
         let name = replay_lease_name(self.dataset);
-        let mut watch = LeaseWatch::new(&self.engine.store, &self.engine.resolver, &name, self.engine.project.lease_ttl);
-        let lease = loop {
-            match watch.try_acquire().await? {
-                Some(lease) => break lease,
-                None if self.engine.stop.asked() => return Ok(()),
-                None => self.engine.stop.sleep(LEASE_INTERVAL).await,
-            }
-        };
+        let Some(lease) = self.engine.turn(&name).await? else { return Ok(()) };
         let done = self.run(summary).await;
-        if let Err(error) = lease.release().await {
-            tracing::warn!(error = %error.chain_text(), "could not give back a lease");
-        }
+        give_back(lease).await;
         done
     }
 

@@ -1,13 +1,12 @@
 //! Requests that are handed over, instead of coming from a source: the same chain takes them in, at the place where its source stands.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use alluvium_core::{
     Attempt, BatchKey, BatchNumber, Dataset, Error, FileCursor, FileFormat, FileRange, KafkaPositions, Kind, Range, Result,
     Shard, Source,
 };
-use alluvium_lake::{ChainListing, Lease, LeaseWatch};
+use alluvium_lake::{ChainListing, Lease};
 use bytes::Bytes;
 
 use super::dead_letters::DeadLetters;
@@ -17,9 +16,6 @@ use super::taken::Taken;
 use super::work::{ChainWork, Resumed, has_many_records};
 use crate::engine::Engine;
 use crate::source::{Input, Splitter};
-
-/// How long to wait before looking again whether another process still takes requests in.
-const LEASE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Engine {
     /// Takes in the requests that `lines` holds, one JSON object a line. `source` is what they are said to come from. What was accepted before
@@ -59,14 +55,7 @@ impl Engine {
             Source::Files(_) => lease_name(intake),
             Source::Kafka(_) => shard_lease_name(intake, Shard::WHOLE),
         };
-        let mut watch = LeaseWatch::new(&self.store, &self.resolver, &name, self.project.lease_ttl);
-        loop {
-            match watch.try_acquire().await? {
-                Some(lease) => return Ok(Some(lease)),
-                None if self.stop.asked() => return Ok(None),
-                None => self.stop.sleep(LEASE_INTERVAL).await,
-            }
-        }
+        self.turn(&name).await
     }
 }
 

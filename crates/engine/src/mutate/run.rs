@@ -7,7 +7,7 @@ use alluvium_core::{
     Attempt, BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Range, RecordBody,
     Recorded, Requests, Result, Shard, TableName, TableSpec, app_id, parse_data_file,
 };
-use alluvium_lake::{ChainListing, ChainStore, Lease, LeaseWatch, PutNew};
+use alluvium_lake::{ChainListing, ChainStore, LeaseWatch, PutNew};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 
@@ -16,9 +16,10 @@ use super::plan::Move;
 use crate::engine::Engine;
 use crate::ingest::{Finished, Finishing, IngestOptions, Mode, RunSummary, drop_old_records, floor_lease_name};
 use crate::ledger::DatasetLedger;
+use crate::turn::give_back;
 
-/// How long to wait before looking again whether another process still works on the same table.
-const LEASE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long to wait before a plan that appends were quicker than is made again, for the first time.
+const LOST_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a follower rests when it found nothing to do.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -240,27 +241,12 @@ impl Engine {
     }
 }
 
-async fn give_back(lease: Lease) {
-    if let Err(error) = lease.release().await {
-        tracing::warn!(error = %error.chain_text(), "could not give back a lease");
-    }
-}
-
 impl Mutating<'_> {
     async fn run_alone(&self, tries: &mut bool, summary: &mut RunSummary) -> Result<()> {
         let name = format!("{}.{}", Job::Mutate, self.dataset.name);
-        let mut watch = LeaseWatch::new(&self.engine.store, &self.engine.resolver, &name, self.engine.project.lease_ttl);
-        let lease = loop {
-            match watch.try_acquire().await? {
-                Some(lease) => break lease,
-                None if self.engine.stop.asked() => return Ok(()),
-                None => self.engine.stop.sleep(LEASE_INTERVAL).await,
-            }
-        };
+        let Some(lease) = self.engine.turn(&name).await? else { return Ok(()) };
         let done = self.run(tries, summary).await;
-        if let Err(error) = lease.release().await {
-            tracing::warn!(error = %error.chain_text(), "could not give back a lease");
-        }
+        give_back(lease).await;
         done
     }
 
@@ -278,7 +264,7 @@ impl Mutating<'_> {
                         let Engine { store, resolver, project, .. } = self.engine;
                         floor = LeaseWatch::new(store, resolver, &name, project.lease_ttl).try_acquire().await?;
                     }
-                    self.engine.stop.sleep(LEASE_INTERVAL * lost.min(20)).await;
+                    self.engine.stop.sleep(LOST_INTERVAL * lost.min(20)).await;
                 }
             }
             if lost == 0

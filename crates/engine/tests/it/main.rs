@@ -19,4 +19,5 @@ mod overtaken;
 mod pitfalls;
 mod races;
 mod replay;
+mod vacuum;
 mod void;

@@ -194,20 +194,30 @@ impl DeltaLog {
     /// [`Kind::Corrupt`] if the entry cannot be read, [`Kind::Unsupported`] if it names files outside the table.
     pub async fn version_changes(&self, version: u64) -> Result<Option<VersionChanges>> {
         let Some(bytes) = self.read_entry(version).await? else { return Ok(None) };
+        self.changes_in(version, &bytes, |changes_data| changes_data).map(Some)
+    }
+
+    /// All that a version's entry names, also what a commit says changes no data.
+    pub(super) fn all_changes_in(&self, version: u64, entry: &[u8]) -> Result<VersionChanges> {
+        self.changes_in(version, entry, |_| true)
+    }
+
+    /// What an entry names, as far as it counts: `counts` is given whether it says that it changes data.
+    fn changes_in(&self, version: u64, entry: &[u8], counts: impl Fn(bool) -> bool) -> Result<VersionChanges> {
         let mut changes = VersionChanges { version, ..VersionChanges::default() };
         let (mut told_ms, mut written_ms) = (None, 0);
-        for line in self.lines(version, &bytes)? {
+        for line in self.lines(version, entry)? {
             if let Some(info) = line.commit_info {
                 told_ms = info.in_commit_timestamp.or(info.timestamp).or(told_ms);
                 changes.rewrites = info.alluvium.and_then(|ours| ours.rewrites).or(changes.rewrites);
             }
             if let Some(add) = line.add {
                 written_ms = written_ms.max(add.modification_time);
-                if add.data_change {
+                if counts(add.data_change) {
                     changes.adds.push(self.added(add)?);
                 }
             }
-            if let Some(remove) = line.remove.filter(|r| r.data_change) {
+            if let Some(remove) = line.remove.filter(|r| counts(r.data_change)) {
                 changes.removes.push(self.removed(remove)?);
             }
             if let Some(cdc) = line.cdc {
@@ -216,7 +226,7 @@ impl DeltaLog {
             }
         }
         changes.committed_at_ms = told_ms.unwrap_or(written_ms);
-        Ok(Some(changes))
+        Ok(changes)
     }
 
     /// The same changes, with the values of `columns`, by which the table is partitioned, of files that went: a log need not repeat

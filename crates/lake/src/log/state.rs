@@ -291,7 +291,7 @@ impl DeltaLog {
     }
 
     /// The version of which the log says that its newest checkpoint is, if it says anything that can be read.
-    async fn checkpoint_hinted(&self) -> Result<Option<u64>> {
+    pub(super) async fn checkpoint_hinted(&self) -> Result<Option<u64>> {
         let text = self.store().get(&self.root().clone().join("_delta_log").join("_last_checkpoint")).await?;
         Ok(text.and_then(|text| serde_json::from_slice::<Value>(&text).ok()?.get("version")?.as_u64()))
     }

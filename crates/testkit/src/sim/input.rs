@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use chrono::DateTime;
 
-use super::asked::RequestsPlan;
 use super::dice::{Dice, hash};
+use super::plan::Plan;
 use crate::check::Landed;
 use crate::oracle::OracleRow;
 use crate::table::{Fault, Row};
@@ -62,7 +62,9 @@ impl Expected {
 }
 
 /// The declaration that ingest goes by, and the mended one that replays do.
-pub(super) fn declaration(source: &str, max_rows: u64, mended: bool, requests: Option<&RequestsPlan>) -> String {
+pub(super) fn declaration(plan: &Plan, mended: bool) -> String {
+    let (source, max_rows, requests) = (plan.source(), plan.max_rows, plan.requests.as_ref());
+    let vacuum_after_ms = plan.vacuum_after_ms;
     let by = requests.map_or("org", |requests| requests.partition_by);
     let (people, identities, more) = match requests {
         None => ("", "identities: [lead]", ""),
@@ -86,6 +88,7 @@ datasets:
     {identities}
     layout: {{ partition_by: [{by}] }}
     batch: {{ max_rows: {max_rows} }}
+maintenance: {{ vacuum_after: {vacuum_after_ms}ms }}
 {more}"
     )
 }

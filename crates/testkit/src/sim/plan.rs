@@ -39,7 +39,7 @@ pub(super) enum Role {
         /// When it is asked, in milliseconds.
         until_ms: u64,
     },
-    /// Removes unreferenced files, by the four steps.
+    /// Removes files that nobody needs.
     Vacuum,
     /// Reads changes under a name.
     Reads(Reading),
@@ -73,6 +73,8 @@ pub(super) struct Plan {
     pub(super) anew: Vec<SourceFile>,
     pub(super) processes: Vec<ProcessPlan>,
     pub(super) max_rows: u64,
+    /// How long files stay that are no longer part of a table.
+    pub(super) vacuum_after_ms: u64,
     /// What becomes of taken files.
     pub(super) after: &'static str,
     /// The source is a topic whose partitions are the files.
@@ -200,7 +202,8 @@ impl Plan {
         let max_rows = if long { 1 } else { dice.between(1, most_rows) };
         let after = after.unwrap_or_else(|| dice.one_of(&["keep", "keep", "delete", "move:./taken"]));
         let shared_leases = dice.thousandths(400);
-        Self { seed, weather, files, anew, processes, max_rows, after, topic, requests, shared_leases }
+        let vacuum_after_ms = Dice::of(seed, &"vacuum").one_of(&[0, 0, 100, 5_000]);
+        Self { seed, weather, files, anew, processes, max_rows, vacuum_after_ms, after, topic, requests, shared_leases }
     }
 
     /// The processes that have to do with requests.
@@ -261,8 +264,8 @@ impl Plan {
 
     /// Whether a process looks for longer at files and versions that are no longer the table's than others keep them.
     pub(super) fn reads_what_goes(&self, process: usize) -> bool {
-        let mutates = matches!(self.processes[process].role, Role::Mutate | Role::All { .. });
-        mutates && self.processes.iter().any(|p| matches!(p.role, Role::Vacuum | Role::Cleanup))
+        let reads = matches!(self.processes[process].role, Role::Mutate | Role::All { .. } | Role::Vacuum);
+        reads && self.processes.iter().any(|p| matches!(p.role, Role::Vacuum | Role::Cleanup))
     }
 
     pub(super) fn replays(&self, without: &Without) -> bool {

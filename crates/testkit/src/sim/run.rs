@@ -243,12 +243,14 @@ impl Stage {
                 self.submits(&engine, machine.as_ref()).await.err().into_iter().collect()
             }
             Role::Vacuum => {
+                let engine = self.engine(store, machine.clone(), Stop::default(), false);
                 for _ in 0..dice.between(1, 4) {
-                    let retain = Duration::from_millis(dice.one_of(&[0, 100, 5_000]));
-                    if let Err(error) = actors::vacuum(&self.world, &self.plan, &store, &resolver(), retain).await {
-                        return vec![error];
+                    match engine.vacuum(&[], false).await {
+                        Ok(summary) if summary.failed.is_empty() => {}
+                        Ok(summary) => return summary.failed.into_iter().map(|(_, error)| error).collect(),
+                        Err(error) => return vec![error],
                     }
-                    store.machine().sleep(Duration::from_millis(dice.between(10, 8_000))).await;
+                    machine.sleep(Duration::from_millis(dice.between(10, 8_000))).await;
                 }
                 Vec::new()
             }
@@ -303,7 +305,7 @@ impl Stage {
 
     /// The project file of the world.
     pub(super) fn declaration(&self, mended: bool) -> String {
-        declaration(&self.plan.source(), self.plan.max_rows, mended, self.plan.requests.as_ref())
+        declaration(&self.plan, mended)
     }
 
     pub(super) fn engine(&self, store: Store, clock: Arc<SimMachine>, stop: Stop, mended: bool) -> Engine {

@@ -78,9 +78,9 @@ pub(in crate::project) struct RawMaintenance {
     /// How long a file that is no longer part of a table is kept for readers; 7d if absent.
     pub vacuum_after: Option<DurationText>,
     /// How long versions of a table can be read; 30d if absent.
-    pub log_retention: Option<DurationText>,
+    pub log_retention: Option<At<DurationText>>,
     /// Whether `run all` also rewrites files into a better layout; `auto` if absent.
-    pub optimize: Option<RawOptimize>,
+    pub optimize: Option<At<RawOptimize>>,
 }
 
 /// Whether files are rewritten into a better layout.

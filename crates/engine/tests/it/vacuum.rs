@@ -1,0 +1,297 @@
+//! What a vacuum takes and what it leaves: rows, readers, batches under way, files of others; and a vacuum that dies anywhere.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use alluvium_core::{Kind, ReadKind};
+use alluvium_engine::{ChangesRequest, Engine, Mode, VacuumSummary};
+use alluvium_lake::Store;
+use alluvium_testkit::{Fault, FaultStore, Lab, PauseStore, Row, Step, StepClock, TableReader};
+use futures::{FutureExt, TryStreamExt};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+
+use crate::mutate_sweep::{self, Run, YAML, put, put_rows};
+
+const ROWS: [(&str, u32, &str, &str); 3] = [("1", 1, "a", "u1"), ("2", 2, "a", "u2"), ("3", 3, "c", "u3")];
+const CONVERT: &str = r#"{"request_id":"r1","org_id":"o","op":"convert","field":"lead","from":"a","to":"b","execution_time":"2026-01-01T10:00:00Z"}"#;
+/// All of the lake's files were put before this long ago, by the clock of these engines.
+const DAYS_LATER: i64 = 3_650;
+
+/// Files that are no longer needed go at once; the clock is years ahead of the store's.
+fn lab(directory: &std::path::Path, after: &str) -> Lab {
+    let clock = StepClock::new();
+    clock.advance_micros(DAYS_LATER * 86_400_000_000);
+    Lab::new(directory, &format!("{YAML}maintenance: {{ vacuum_after: {after} }}\n")).with_clock(Arc::new(clock))
+}
+
+/// Rows were taken in, and a conversion replaced a file.
+async fn converted(after: &str) -> (tempfile::TempDir, Lab, InMemory, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let lab = lab(dir.path(), after);
+    let store = InMemory::new();
+    put_rows(dir.path(), "1.json", &ROWS);
+    mutate_sweep::settle(&lab, &shared(&store), Run::Ingest).await;
+    let token = token(&engine(&lab, shared(&store))).await;
+    put(dir.path(), "requests", "1.json", CONVERT);
+    mutate_sweep::settle(&lab, &shared(&store), Run::Mutate).await;
+    (dir, lab, store, token)
+}
+
+fn shared(store: &InMemory) -> Arc<dyn ObjectStore> {
+    Arc::new(store.clone())
+}
+
+fn engine(lab: &Lab, store: Arc<dyn ObjectStore>) -> Engine {
+    lab.engine(&Store::over(store))
+}
+
+async fn vacuum(lab: &Lab, store: Arc<dyn ObjectStore>) -> VacuumSummary {
+    let summary = engine(lab, store).vacuum(&[], false).await.unwrap();
+    if let Some((table, error)) = summary.failed.first() {
+        panic!("{table}: {}", error.chain_text());
+    }
+    summary
+}
+
+/// What is in the store below a directory, without leases.
+async fn objects(store: &InMemory, directory: &str) -> BTreeSet<String> {
+    let found: Vec<_> = store.list(Some(&Path::from(directory))).try_collect().await.unwrap();
+    found.into_iter().map(|meta| meta.location.to_string()).filter(|path| !path.contains("/leases/")).collect()
+}
+
+/// The data files of the table, but for its log.
+async fn files(store: &InMemory) -> BTreeSet<String> {
+    objects(store, "default/call").await.into_iter().filter(|path| !path.contains("/_delta_log/")).collect()
+}
+
+/// The data files that the newest version needs, by a reader of its own.
+async fn live(store: &InMemory) -> BTreeSet<String> {
+    let log = TableReader::new(&shared(store), "default/call").log().await.unwrap();
+    TableReader::live(&log).unwrap().into_iter().map(|add| format!("default/call/{}", add.path)).collect()
+}
+
+async fn rows(store: &InMemory) -> Vec<Row> {
+    let mut rows = TableReader::new(&shared(store), "default/call").rows().await.unwrap();
+    rows.sort();
+    rows
+}
+
+/// How many changed rows a reader is given, and whether it was told to start over.
+async fn read(engine: &Engine, consumer: Option<&str>, commits: bool) -> alluvium_core::Result<usize> {
+    let dataset = engine.datasets(&[])?[0];
+    let request = ChangesRequest { kind: ReadKind::Rows, consumer, since: None, snapshot: false };
+    let mut reader = engine.changes(dataset, &request).await?;
+    let mut changes = reader.read().await?;
+    let mut given = 0;
+    while let Some(batch) = changes.next().await? {
+        given += batch.num_rows();
+    }
+    if commits {
+        reader.commit(&changes).await?;
+    }
+    Ok(given)
+}
+
+async fn token(engine: &Engine) -> String {
+    let request = ChangesRequest { kind: ReadKind::Rows, consumer: None, since: None, snapshot: false };
+    let mut reader = engine.changes(engine.datasets(&[]).unwrap()[0], &request).await.unwrap();
+    let mut changes = reader.read().await.unwrap();
+    while changes.next().await.unwrap().is_some() {}
+    changes.token()
+}
+
+/// As [`read`], from where another reading ended.
+async fn read_since(engine: &Engine, token: &str) -> alluvium_core::Result<usize> {
+    let request = ChangesRequest { kind: ReadKind::Rows, consumer: None, since: Some(token), snapshot: false };
+    let mut reader = engine.changes(engine.datasets(&[])?[0], &request).await?;
+    let mut changes = reader.read().await?;
+    let mut given = 0;
+    while let Some(batch) = changes.next().await? {
+        given += batch.num_rows();
+    }
+    Ok(given)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_mutation_replaced_goes_and_all_rows_and_their_indexes_stay() {
+    let (dir, lab, store, token) = converted("0s").await;
+    let (before, replaced) = (rows(&store).await, files(&store).await.difference(&live(&store).await).count() as u64);
+    assert!(replaced > 0);
+    let dry = engine(&lab, shared(&store)).vacuum(&[], true).await.unwrap();
+    let all = objects(&store, "default").await;
+    assert_eq!(dry.removed().files, replaced);
+    let summary = vacuum(&lab, shared(&store)).await;
+    assert_eq!(summary.removed(), dry.removed(), "a dry run says what goes");
+    assert_eq!(objects(&store, "default").await.difference(&all).filter(|path| !path.contains("/floors/")).count(), 0);
+    assert_eq!(files(&store).await, live(&store).await);
+    assert_eq!(rows(&store).await, before);
+    assert_eq!(objects(&store, "default/_alluvium/rewrites").await, BTreeSet::new());
+    let index = |path: &String| {
+        let name = path.rsplit('/').next().unwrap();
+        let stem = &name["part-".len()..name.len() - "-00000.parquet".len()];
+        format!("default/_alluvium/indexes/call/{stem}.idx")
+    };
+    assert_eq!(objects(&store, "default/_alluvium/indexes").await, live(&store).await.iter().map(index).collect());
+    assert_eq!(vacuum(&lab, shared(&store)).await.removed().files, 0, "once is enough");
+    // The history before is not kept any more: a new reader is given the rows that stand, one that goes on from there is told.
+    assert_eq!(read(&engine(&lab, shared(&store)), None, false).await.unwrap(), 3);
+    assert_eq!(read_since(&engine(&lab, shared(&store)), &token).await.unwrap_err().kind(), Kind::NotFound);
+    // Life goes on.
+    put_rows(dir.path(), "2.json", &[("4", 4, "a", "u4")]);
+    mutate_sweep::settle(&lab, &shared(&store), Run::All).await;
+    let leads: Vec<String> = rows(&store).await.into_iter().map(|row| row["lead"].clone()).collect();
+    assert_eq!(leads, ["b", "b", "c", "b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_changes_nothing() {
+    let (_dir, lab, store, _) = converted("0s").await;
+    let before = objects(&store, "default").await;
+    let summary = engine(&lab, shared(&store)).vacuum(&[], true).await.unwrap();
+    assert!(summary.removed().files > 0);
+    assert_eq!(objects(&store, "default").await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_younger_than_the_retention_stays() {
+    let (_dir, lab, store, _) = converted("4000d").await;
+    let before = files(&store).await;
+    assert_eq!(vacuum(&lab, shared(&store)).await.removed().files, 0);
+    assert_eq!(files(&store).await, before);
+    assert_eq!(read(&engine(&lab, shared(&store)), None, false).await.unwrap(), 3 + 4, "the history is whole");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_named_reader_has_not_read_is_kept_until_it_has_or_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (lab, store) = (lab(dir.path(), "0s"), InMemory::new());
+    put_rows(dir.path(), "1.json", &ROWS);
+    mutate_sweep::settle(&lab, &shared(&store), Run::Ingest).await;
+    for name in ["slow", "gone"] {
+        assert_eq!(read(&engine(&lab, shared(&store)), Some(name), true).await.unwrap(), 3);
+    }
+    put(dir.path(), "requests", "1.json", CONVERT);
+    mutate_sweep::settle(&lab, &shared(&store), Run::Mutate).await;
+    let before = files(&store).await;
+    let summary = vacuum(&lab, shared(&store)).await;
+    let of_call = summary.tables.iter().find(|report| report.table.as_str() == "call").unwrap();
+    assert_eq!(of_call.kept_for, ["gone", "slow"]);
+    assert_eq!((files(&store).await, of_call.removed.files), (before, 0));
+    assert_eq!(read(&engine(&lab, shared(&store)), Some("slow"), true).await.unwrap(), 4, "two rows before and after");
+    engine(&lab, shared(&store)).remove_consumer("gone").await.unwrap();
+    vacuum(&lab, shared(&store)).await;
+    assert_eq!(files(&store).await, live(&store).await);
+    assert_eq!(read(&engine(&lab, shared(&store)), Some("slow"), true).await.unwrap(), 0);
+}
+
+/// The vacuum runs at every step of an ingest: what was staged and not recorded is staged again, what was recorded is left alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vacuum_at_any_put_of_an_ingest_and_a_mutation_loses_and_doubles_nothing() {
+    let (_clean_dir, _, clean, _) = converted("0s").await;
+    let wanted = rows(&clean).await;
+    let counted = FaultStore::new(shared(&InMemory::new()));
+    let dir = tempfile::tempdir().unwrap();
+    put_rows(dir.path(), "1.json", &ROWS);
+    put(dir.path(), "requests", "1.json", CONVERT);
+    let counting = lab(dir.path(), "0s");
+    let whole = |lab: Lab, store: Arc<dyn ObjectStore>| async move {
+        mutate_sweep::settle(&lab, &store, Run::Ingest).await;
+        mutate_sweep::settle(&lab, &store, Run::Mutate).await;
+    };
+    whole(counting, Arc::new(counted.clone())).await;
+    let puts = counted.put_count();
+    assert!(puts > 20, "only {puts} puts");
+    for n in 1..=puts {
+        let dir = tempfile::tempdir().unwrap();
+        put_rows(dir.path(), "1.json", &ROWS);
+        put(dir.path(), "requests", "1.json", CONVERT);
+        let (lab, store) = (lab(dir.path(), "0s"), InMemory::new());
+        let seen = std::sync::atomic::AtomicU64::new(0);
+        let (other_lab, other) = (lab.clone(), shared(&store));
+        let is_nth =
+            move |step: &Step| matches!(step, Step::Put(_)) && seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1 == n;
+        let paused = PauseStore::once_at(shared(&store), is_nth, move || {
+            let (lab, store) = (other_lab.clone(), other.clone());
+            async move { drop(vacuum(&lab, store).await) }.boxed()
+        });
+        whole(lab.clone(), Arc::new(paused)).await;
+        let mut landed = rows(&store).await;
+        let mut expected = wanted.clone();
+        for row in landed.iter_mut().chain(&mut expected) {
+            row.remove("_ingested_at");
+        }
+        assert_eq!(landed, expected, "put {n}");
+        vacuum(&lab, shared(&store)).await;
+        assert_eq!(files(&store).await, live(&store).await, "put {n}");
+    }
+}
+
+/// What a process staged that died goes, once; and the next one takes the same in.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_process_staged_goes_and_its_input_lands_once() {
+    for n in 1..=6 {
+        let dir = tempfile::tempdir().unwrap();
+        let (lab, store) = (lab(dir.path(), "0s"), InMemory::new());
+        put_rows(dir.path(), "1.json", &ROWS);
+        let dying: Arc<dyn ObjectStore> = Arc::new(FaultStore::new(shared(&store)).with_fault(Fault::DieAfter(n)));
+        let dying = engine(&lab, dying);
+        let _it_died = dying.ingest(&dying.datasets(&[]).unwrap(), Mode::UntilIdle).await;
+        vacuum(&lab, shared(&store)).await;
+        mutate_sweep::settle(&lab, &shared(&store), Run::Ingest).await;
+        assert_eq!(rows(&store).await.len(), 3, "put {n}");
+        vacuum(&lab, shared(&store)).await;
+        assert_eq!(files(&store).await, live(&store).await, "put {n}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vacuum_that_dies_anywhere_is_gone_on_with() {
+    let (_dir, lab, begun, _) = converted("0s").await;
+    let wanted = rows(&begun).await;
+    let counted = FaultStore::new(shared(&begun.fork())).counting_deletes();
+    vacuum(&lab, Arc::new(counted.clone())).await;
+    let steps = counted.put_count();
+    assert!(steps >= 3, "only {steps} steps");
+    for n in 1..=steps {
+        for fault in [Fault::DieBefore(n), Fault::DieAfter(n), Fault::ErrorAfterSuccess(n)] {
+            let store = begun.fork();
+            let faulty = FaultStore::new(shared(&store)).counting_deletes().with_fault(fault);
+            let _it_died = engine(&lab, Arc::new(faulty)).vacuum(&[], false).await;
+            assert_eq!(rows(&store).await, wanted, "{fault:?}");
+            vacuum(&lab, shared(&store)).await;
+            assert_eq!((files(&store).await, rows(&store).await), (live(&store).await, wanted.clone()), "{fault:?}");
+        }
+    }
+}
+
+/// Other programs' files: what is no part of a table is left alone, what may be is by its age.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_other_programs_go_by_age_and_hidden_ones_stay() {
+    let (_dir, lab, store, _) = converted("0s").await;
+    let put = |path: &'static str| {
+        let store = store.clone();
+        async move { store.put(&Path::from(path), "x".into()).await.unwrap() }
+    };
+    for path in [
+        "default/call/part-00000-1b2f.c000.snappy.parquet",
+        "default/call/lead=a/part-00001-1b2f.c000.snappy.parquet",
+        "default/call/_dlt_metadata/x.json",
+        "default/call/.part-00000.parquet.crc",
+        "default/call/_SUCCESS",
+        "default/call/_change_data/cdc-00000.parquet",
+    ] {
+        put(path).await;
+    }
+    let day = StepClock::new();
+    let now = chrono::Utc::now().timestamp_micros();
+    day.advance_micros(now + 6 * 86_400_000_000 - StepClock::START_MICROS);
+    let young = lab.with_clock(Arc::new(day));
+    vacuum(&young, shared(&store)).await;
+    let others = |files: BTreeSet<String>, live: BTreeSet<String>| files.difference(&live).cloned().collect::<Vec<_>>();
+    assert_eq!(others(files(&store).await, live(&store).await).len(), 6, "a week's age is wanted");
+    vacuum(&lab, shared(&store)).await;
+    let left = ["default/call/.part-00000.parquet.crc", "default/call/_SUCCESS", "default/call/_dlt_metadata/x.json"];
+    assert_eq!(others(files(&store).await, live(&store).await), left);
+}
