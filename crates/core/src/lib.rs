@@ -31,8 +31,8 @@ pub use kafka::{
     KafkaPositions, KafkaStanding, SHARDS_FORMAT, SourceShards, TopicLook, default_shards, loss_error, partitions_of,
 };
 pub use ledger::{
-    Changed, Ending, FATE_FORMAT, Fate, FateChange, Fates, FinalId, LedgerBuilder, LedgerRequest, Live, Node, NodeKey, Order,
-    OrgLedger, Outcome, Piece, Renamed, RowGroup, SetColumn, Shape, SourceRow, resolve,
+    Changed, Ending, FATE_FORMAT, FOLD_RULES, Fate, FateChange, Fates, FinalId, LedgerBuilder, LedgerRequest, Live, Node,
+    NodeKey, Order, OrgLedger, Outcome, Piece, Renamed, RowGroup, SetColumn, Shape, SourceRow, resolve,
 };
 pub use names::{
     ChainFile, DataFile, IndexFile, Namespace, Resolver, TableName, app_id, data_file, ledger_app_id, parse_data_file,

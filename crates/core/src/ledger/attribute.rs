@@ -136,7 +136,7 @@ impl<'l> Walk<'l> {
                 let set = self.find(set);
                 self.sets[set].active
             }),
-            Act::Erase { node } => {
+            Act::Erase { node, .. } => {
                 let field = self.ledger.field(node).unwrap_or(Field(0));
                 let clears = self.ledger.shape.identity(field).clears.is_some();
                 self.erase(node, usize::from(field.0), clears, step)

@@ -4,11 +4,12 @@
 //! changes nothing that was erased, so only the positions before a batch that brings an earlier one are folded by themselves, and
 //! only in the components where that happens; one such fold goes once over the component's requests.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::components::{Components, breaks};
 use super::org::{Act, NodeNumber, OrgLedger, Rank, Step};
 use super::path::Paths;
+use super::purged::add_purged;
 use crate::chain::BatchNumber;
 
 /// What is final of an id, besides what the requests of today make of it.
@@ -21,9 +22,12 @@ pub(super) struct Final {
 }
 
 /// What is final, of ids of which it may be more than what today's requests make, and who came late.
+#[derive(Default)]
 pub(super) struct Finality {
     pub of: HashMap<NodeNumber, Final>,
     pub late: Vec<bool>,
+    /// The ids that are purged.
+    pub purged: HashSet<NodeNumber>,
 }
 
 impl Final {
@@ -67,14 +71,21 @@ impl Finality {
         position: BatchNumber,
         selected: &dyn Fn(u32) -> bool,
     ) -> Self {
-        let mut all = Self { of: HashMap::new(), late: vec![false; ledger.requests().len()] };
+        let mut all = Self { late: vec![false; ledger.requests().len()], ..Self::default() };
         let mut paths: Option<Paths<'_>> = None;
         for component in (0..components.len()).filter(|c| selected(*c)) {
             let steps = components.steps(ledger, component).filter(|step| ledger.batch(step.rank) <= position);
             if steps.clone().all(|step| !matches!(step.act, Act::Erase { .. })) {
                 continue;
             }
+            let purges = steps.clone().any(|step| matches!(step.act, Act::Erase { privacy: true, .. }));
+            if purges {
+                add_purged(steps.clone(), &mut all.purged);
+            }
             for batch in breaks(ledger, steps.clone()) {
+                if purges {
+                    add_purged(steps.clone().filter(|step| ledger.batch(step.rank) <= batch), &mut all.purged);
+                }
                 let paths = paths.get_or_insert_with(|| Paths::without_values(ledger));
                 all.look_at(ledger, components.nodes(component), steps.clone(), batch, paths);
             }

@@ -36,9 +36,9 @@ impl OrgLedger {
     /// told of leave rows as the source gave them.
     pub fn fold(&self, position: BatchNumber, visit: &mut dyn FnMut(Node<'_>, &Fate)) {
         let erases = self.steps_at(position).any(|step| matches!(step.act, Act::Erase { .. }));
-        let finals =
-            if erases { Finality::new(self, &Components::new(self, position), position, &|_| true).of } else { HashMap::new() };
-        self.tell(position, &finals, &|_| true, &mut |node, fate| visit(self.told(node), &fate));
+        let finality =
+            if erases { Finality::new(self, &Components::new(self, position), position, &|_| true) } else { Finality::default() };
+        self.tell(position, &finality, &|_| true, &mut |node, fate| visit(self.told(node), &fate));
     }
 
     /// Tells each node whose fate at `to` is not what it was at `from`, an earlier position. Only components to which batches after `from` brought a request are folded.
@@ -55,12 +55,12 @@ impl OrgLedger {
         let selected = |component: u32| touched[component as usize];
         let wanted = |node: Option<NodeNumber>| node.map_or(org, |node| selected(components.of(node)));
         let mut before: BTreeMap<Option<NodeNumber>, Fate> = BTreeMap::new();
-        let finals = Finality::new(self, &components, from, &selected).of;
-        self.tell(from, &finals, &wanted, &mut |node, fate| {
+        let finality = Finality::new(self, &components, from, &selected);
+        self.tell(from, &finality, &wanted, &mut |node, fate| {
             before.insert(node, fate);
         });
-        let finals = Finality::new(self, &components, to, &selected).of;
-        self.tell(to, &finals, &wanted, &mut |node, fate| {
+        let finality = Finality::new(self, &components, to, &selected);
+        self.tell(to, &finality, &wanted, &mut |node, fate| {
             let old = before.remove(&node);
             if old.as_ref() != Some(&fate) {
                 visit(FateChange { node: self.told(node), old: old.as_ref(), new: Some(&fate) });
@@ -160,7 +160,7 @@ impl OrgLedger {
     fn tell(
         &self,
         position: BatchNumber,
-        finals: &HashMap<NodeNumber, Final>,
+        finality: &Finality,
         wanted: &dyn Fn(Option<NodeNumber>) -> bool,
         visit: &mut dyn FnMut(Option<NodeNumber>, Fate),
     ) {
@@ -179,7 +179,7 @@ impl OrgLedger {
         }
         for (node, path) in paths.all() {
             if wanted(Some(node))
-                && let Some(fate) = self.fate(node, path, finals.get(&node))
+                && let Some(fate) = self.fate(node, path, finality)
             {
                 visit(Some(node), fate);
             }
@@ -193,7 +193,8 @@ impl OrgLedger {
     }
 
     /// The fate that an id's path and what is final make, unless it leaves rows as they are.
-    fn fate(&self, node: NodeNumber, path: &Path, of: Option<&Final>) -> Option<Fate> {
+    fn fate(&self, node: NodeNumber, path: &Path, finality: &Finality) -> Option<Fate> {
+        let of = finality.of.get(&node);
         if of.is_none() && path.end == node && path.sets().is_empty() && !path.erases() {
             return None;
         }
@@ -203,11 +204,11 @@ impl OrgLedger {
             let ending = if erased.is_some_and(|erased| up_to <= erased) {
                 Ending::Erased
             } else {
-                Ending::Live(self.live(node, path, of, up_to))
+                Ending::Live(self.live(node, path, finality, up_to))
             };
             pieces.push(up_to, ending);
         }
-        let ending = self.live(node, path, of, i64::MAX);
+        let ending = self.live(node, path, finality, i64::MAX);
         Some(pieces.finish(Ending::Live(ending))).filter(|fate| !fate.is_untouched())
     }
 
@@ -231,14 +232,14 @@ impl OrgLedger {
     }
 
     /// What becomes of rows of this event time that are not erased.
-    fn live(&self, node: NodeNumber, path: &Path, of: Option<&Final>, event_time: i64) -> Live {
+    fn live(&self, node: NodeNumber, path: &Path, finality: &Finality, event_time: i64) -> Live {
         let cut = path.clears().find(|clear| clear.up_to >= event_time);
         let sets = cut.map_or(path.sets(), |clear| &clear.sets);
         let mut columns: BTreeMap<u16, (Option<u32>, Rank)> = BTreeMap::new();
         for set in sets.iter().filter(|set| self.execution_time(set.rank) >= event_time) {
             columns.insert(set.column, (Some(set.value), set.rank));
         }
-        let cleared = cut.map(|clear| clear.rank).max(of.and_then(|of| of.cleared_at(event_time)));
+        let cleared = cut.map(|clear| clear.rank).max(finality.of.get(&node).and_then(|of| of.cleared_at(event_time)));
         if let (Some(rank), Some(field)) = (cleared, self.field(node)) {
             for &column in self.shape.identity(field).clears.iter().flatten() {
                 let now = columns.entry(column).or_insert((None, rank));
@@ -249,7 +250,7 @@ impl OrgLedger {
         }
         let id = match cleared {
             Some(_) => FinalId::Null,
-            None if path.end == node => FinalId::Source,
+            None if path.end == node || finality.purged.contains(&path.end) => FinalId::Source,
             None => FinalId::Is(Id::new(self.node_text(path.end))),
         };
         let column = |(column, (value, rank)): (u16, (Option<u32>, Rank))| SetColumn {

@@ -17,6 +17,9 @@
 //! order of the clearing is that of the latest clearing request in any of them, and a listed column stays null unless a
 //! request later than that sets it. All else is what the requests up to n make of the row.
 //!
+//! Purged ids: those that an erasure of a subject for privacy names, and those that led to it at its place in the order, at any position up to n. A row that
+//! requests would lead to one of them keeps the id that its source gave.
+//!
 //! Cost: one pass back over the requests, linear in them, and once more for each batch that brings a request to execute before an erasure
 //! of an earlier batch, over the requests of the component where that is so. Memory: see `org`.
 //!
@@ -32,6 +35,7 @@ mod fold;
 mod node;
 mod org;
 mod path;
+mod purged;
 mod resolve;
 mod shape;
 #[cfg(test)]
@@ -46,3 +50,6 @@ pub use node::{Node, NodeKey};
 pub use org::{LedgerBuilder, LedgerRequest, OrgLedger};
 pub use resolve::{Changed, Fates, Outcome, SourceRow, resolve};
 pub use shape::Shape;
+
+/// The number of the rules by which requests are folded: fates that were folded by others are folded anew.
+pub const FOLD_RULES: u32 = 2;

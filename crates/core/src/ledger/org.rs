@@ -24,10 +24,22 @@ pub(super) type NodeNumber = u32;
 /// One thing that a request does to one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
-    Convert { from: NodeNumber, to: NodeNumber },
-    Erase { node: NodeNumber },
-    Update { node: NodeNumber, set: u32 },
-    EraseRecord { node: NodeNumber },
+    Convert {
+        from: NodeNumber,
+        to: NodeNumber,
+    },
+    /// With `privacy` the id is purged.
+    Erase {
+        node: NodeNumber,
+        privacy: bool,
+    },
+    Update {
+        node: NodeNumber,
+        set: u32,
+    },
+    EraseRecord {
+        node: NodeNumber,
+    },
     EraseOrg,
 }
 
@@ -44,7 +56,7 @@ impl Act {
     /// The id it is about, if it is about one.
     pub(super) const fn id(self) -> Option<NodeNumber> {
         match self {
-            Self::Convert { from: node, .. } | Self::Erase { node } | Self::Update { node, .. } => Some(node),
+            Self::Convert { from: node, .. } | Self::Erase { node, .. } | Self::Update { node, .. } => Some(node),
             Self::EraseRecord { .. } | Self::EraseOrg => None,
         }
     }
@@ -156,10 +168,10 @@ impl LedgerBuilder {
                     }
                 }
             }
-            Op::Delete(Delete { scope: Scope::Subject(subjects), .. }) => {
+            Op::Delete(Delete { scope: Scope::Subject(subjects), privacy, .. }) => {
                 for subject in subjects {
                     if let Some(Field(field)) = self.shape.field(&subject.field) {
-                        step(Act::Erase { node: self.nodes.intern(field, subject.id.as_str()) });
+                        step(Act::Erase { node: self.nodes.intern(field, subject.id.as_str()), privacy: *privacy });
                     }
                 }
             }

@@ -139,7 +139,7 @@ impl<'l> Paths<'l> {
     pub(super) fn before(&mut self, step: &Step) {
         match step.act {
             Act::Convert { from, to } => self.by_node[from as usize] = self.by_node[to as usize].clone(),
-            Act::Erase { node } => {
+            Act::Erase { node, .. } => {
                 let clears = self.ledger.field(node).is_some_and(|field| self.ledger.shape.identity(field).clears.is_some());
                 let path = &mut self.by_node[node as usize];
                 if clears {

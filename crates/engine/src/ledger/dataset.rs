@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchNumber, Dataset, Error, Fate, Incarnation, Kind, LedgerPosition, LedgerShape, Node, Request, Result, Shape,
+    BatchNumber, Dataset, Error, FOLD_RULES, Fate, Incarnation, Kind, LedgerPosition, LedgerShape, Node, Request, Result, Shape,
 };
 use alluvium_lake::{KeyMap, SortedKey, in_place};
 use futures::future::try_join_all;
@@ -220,5 +220,5 @@ pub(crate) fn shape_of(dataset: &Dataset) -> LedgerShape {
 }
 
 fn digest(shape: &Shape) -> LedgerShape {
-    LedgerShape::new(xxh3_64(format!("{ENTRY_FORMAT} {shape:?}").as_bytes()))
+    LedgerShape::new(xxh3_64(format!("{FOLD_RULES} {ENTRY_FORMAT} {shape:?}").as_bytes()))
 }

@@ -57,7 +57,8 @@ fn place(request: &Request) -> (i64, String) {
 /// What all of `requests` make of a row, nothing final; `None`: it is gone.
 #[must_use]
 pub fn naive(dataset: &Dataset, requests: &[Request], row: &OracleRow) -> Option<OracleRow> {
-    let way = walk(dataset, requests, row);
+    let mut way = walk(dataset, requests, row);
+    keep_source(&purged(dataset, &in_order(requests, &row.org)), row, &mut way);
     (!way.erased).then_some(way.row)
 }
 
@@ -73,7 +74,9 @@ pub fn settled(dataset: &Dataset, accepted: &[Accepted], position: BatchNumber, 
     let up_to =
         |batch: u64| -> Vec<Request> { accepted.iter().filter(|a| a.batch.0 <= batch).map(|a| a.request.clone()).collect() };
     let mut cleared: BTreeMap<String, (i64, String)> = BTreeMap::new();
+    let mut gone = Purged::new();
     for batch in 0..=position.0 {
+        gone.extend(purged(dataset, &in_order(&up_to(batch), &row.org)));
         let way = walk(dataset, &up_to(batch), row);
         if way.erased {
             return None;
@@ -86,8 +89,56 @@ pub fn settled(dataset: &Dataset, accepted: &[Accepted], position: BatchNumber, 
         }
     }
     let mut way = walk(dataset, &up_to(position.0), row);
+    keep_source(&gone, row, &mut way);
     clear_again(dataset, &cleared, &mut way);
     Some(way.row)
+}
+
+/// Ids that are purged, by field.
+type Purged = BTreeSet<(String, String)>;
+
+/// The requests of an organisation in their order.
+fn in_order<'r>(requests: &'r [Request], org: &str) -> Vec<&'r Request> {
+    let of_org = requests.iter().filter(|request| request.org == org);
+    let ordered: BTreeMap<(i64, String), &Request> = of_org.map(|request| (place(request), request)).collect();
+    ordered.into_values().collect()
+}
+
+/// The ids that requests of one organisation, in order, purge: each that erasures for privacy name, and each that had become it by then.
+fn purged(dataset: &Dataset, ordered: &[&Request]) -> Purged {
+    let mut gone = Purged::new();
+    // What each id that is mentioned has become so far.
+    let mut now: BTreeMap<(String, String), String> = BTreeMap::new();
+    for request in ordered.iter().filter(|r| r.dataset.as_ref().is_none_or(|name| *name == dataset.name)) {
+        match &request.op {
+            Op::Convert { field, from, to } if dataset.identities.iter().any(|i| i.field == *field) => {
+                for id in [from, to] {
+                    now.entry((field.clone(), id.as_str().to_owned())).or_insert_with(|| id.as_str().to_owned());
+                }
+                let becomes = |((of, _), is): &(&(String, String), &mut String)| of == field && **is == from.as_str();
+                now.iter_mut().filter(becomes).for_each(|(_, is)| to.as_str().clone_into(is));
+            }
+            Op::Delete(Delete { scope: Scope::Subject(subjects), privacy: true, .. }) => {
+                for subject in subjects.iter().filter(|s| dataset.identities.iter().any(|i| i.field == s.field)) {
+                    gone.insert((subject.field.clone(), subject.id.as_str().to_owned()));
+                    let led =
+                        |((field, _), is): &(&(String, String), &String)| *field == subject.field && **is == subject.id.as_str();
+                    gone.extend(now.iter().filter(led).map(|(id, _)| id.clone()));
+                }
+            }
+            _ => {}
+        }
+    }
+    gone
+}
+
+/// A row that is led to an id that is purged keeps the id that its source gave.
+fn keep_source(gone: &Purged, source: &OracleRow, way: &mut Way) {
+    for (field, id) in &mut way.row.ids {
+        if id.as_ref().is_some_and(|id| gone.contains(&(field.clone(), id.clone()))) {
+            id.clone_from(&source.ids[field]);
+        }
+    }
 }
 
 /// Clears what was cleared at any position: the last request that did counts, by field.

@@ -25,7 +25,8 @@ datasets:
     identities: [lead, { field: user, on_erase: clear, clear: [ip] }]
 ";
 
-/// A ledger of requests, each with its batch: `BATCH ID SECOND OP...`, where OP is `convert FIELD FROM TO`, `erase FIELD ID [until SECOND]`,
+/// A ledger of requests, each with its batch: `BATCH ID SECOND OP...`, where OP is `convert FIELD FROM TO`, `erase FIELD ID [until SECOND | keep]`
+/// (`keep`: not for privacy),
 /// `set FIELD ID COLUMN VALUE`, `org`, `record KEY` or `before SECOND`.
 fn ledger(lines: &[&str]) -> OrgLedger {
     let datasets = Project::parse(PROJECT, &|_| None).unwrap().datasets;
@@ -39,6 +40,9 @@ fn ledger(lines: &[&str]) -> OrgLedger {
             ["erase", field, id, "until", second] => {
                 let until = time(second);
                 format!(r#""op":"delete","scope":"subject","field":"{field}","id":"{id}","until":"{until}""#)
+            }
+            ["erase", field, id, "keep"] => {
+                format!(r#""op":"delete","scope":"subject","field":"{field}","id":"{id}","privacy":false"#)
             }
             ["set", field, id, column, value] => {
                 format!(r#""op":"update","field":"{field}","id":"{id}","set":{{"{column}":{value}}}"#)
