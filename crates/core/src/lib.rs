@@ -41,7 +41,9 @@ pub use names::{
 pub use position::{
     FileCursor, FileRange, FileStamp, KafkaRange, LastTaken, LossKind, Offset, OffsetLoss, PartitionRange, Range,
 };
-pub use project::{INIT_TEMPLATE, KafkaSettings, Maintenance, Place, Problem, Project, ProjectErrors, Warning, project_schema};
+pub use project::{
+    Erase, INIT_TEMPLATE, KafkaSettings, Maintenance, Place, Problem, Project, ProjectErrors, Warning, project_schema,
+};
 pub use record::{
     AddedFile, BatchOutcome, BatchRecord, DatePartitionCount, DoneMark, Mutation, PlannedOn, RECORD_FORMAT, RecordBody, Recorded,
     RewriteWork, TableFiles,

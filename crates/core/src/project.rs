@@ -48,6 +48,8 @@ pub struct Project {
     pub datasets: Vec<Dataset>,
     /// Requests to change or erase rows.
     pub requests: Requests,
+    /// How erasures for privacy are carried out.
+    pub erase: Erase,
     /// How tables are kept in shape.
     pub maintenance: Maintenance,
     /// Settings of librdkafka.
@@ -55,6 +57,21 @@ pub struct Project {
     /// Keys that have no effect yet, in the order of the file.
     pub warnings: Vec<Warning>,
     topics: Vec<Topic>,
+}
+
+/// How erasures for privacy are carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Erase {
+    /// How long after an erasure was applied its bytes are purged.
+    pub purge_after: Duration,
+    /// How long after that a purge waits for named readers of changes.
+    pub wait_for_consumers: Duration,
+}
+
+impl Default for Erase {
+    fn default() -> Self {
+        Self { purge_after: Duration::ZERO, wait_for_consumers: Duration::from_secs(24 * 60 * 60) }
+    }
 }
 
 /// How tables are kept in shape.

@@ -8,7 +8,6 @@ mod binary;
 mod blocking;
 mod consumer;
 mod file_index;
-mod floor;
 mod lease;
 mod local;
 mod log;
@@ -21,6 +20,7 @@ mod process;
 mod read;
 mod records;
 mod rewrites;
+mod rising;
 mod rows;
 mod schema;
 mod seats;
@@ -38,7 +38,6 @@ pub use consumer::{Advanced, Begun, CONSUMER_FORMAT, Consumer, ConsumerRecord, C
 pub use file_index::{
     FILE_INDEX_FORMAT, FieldHasher, FileIds, IdHash, IdSet, IndexBuilder, IndexReader, MayHold, Question, SortedHashes,
 };
-pub use floor::{FLOOR_FORMAT, Floor};
 pub use lease::{Holder, LEASE_FORMAT, Lease, LeaseWatch};
 pub use log::{
     ChangedFile, Commit, DeletedRows, DeltaLog, KeptFiles, LedgerRule, LiveFile, Published, Standing, TableState, VersionChanges,
@@ -56,6 +55,7 @@ pub use process::ProcessId;
 pub use read::TableContents;
 pub use records::{ChainListing, ChainStore, RecordedRange};
 pub use rewrites::{REWRITES_FORMAT, Rewrites, RewrittenFile};
+pub use rising::{FLOOR_FORMAT, Floor, PURGED_FORMAT, Purged, PurgedTo};
 pub use rows::{MarksDiffer, ReadBudget, RowStream, Rows};
 pub use schema::{arrow_schema, arrow_type};
 pub use seats::{Seats, Share};

@@ -203,6 +203,12 @@ impl Resolver {
         format!("{}/floors/{table}", self.memory_dir())
     }
 
+    /// The directory of the records of how far a table is purged: `<ns>/_alluvium/purged/<table>`.
+    #[must_use]
+    pub fn purged_dir(&self, table: &TableName) -> String {
+        format!("{}/purged/{table}", self.memory_dir())
+    }
+
     /// The directory of the indexes of a table's files: `<ns>/_alluvium/indexes/<table>`.
     #[must_use]
     pub fn file_index_dir(&self, table: &TableName) -> String {

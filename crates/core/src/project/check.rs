@@ -14,8 +14,8 @@ use self::dataset::DatasetCheck;
 use super::at::{At, Entries};
 use super::node::join;
 use super::problem::{Place, Problem, Warning};
-use super::raw::{RawDataset, RawKafka, RawMaintenance, RawProject, RawRequestSource, RawRequests};
-use super::{KafkaSettings, Maintenance, Project, Topic};
+use super::raw::{RawDataset, RawErase, RawKafka, RawMaintenance, RawProject, RawRequestSource, RawRequests};
+use super::{Erase, KafkaSettings, Maintenance, Project, Topic};
 use crate::dataset::{Dataset, FileFormat, FileSource, Requests, Source, TakenPolicy};
 use crate::names::{Namespace, TableName};
 
@@ -75,15 +75,12 @@ impl Checker<'_> {
         if let Some(kafka) = &raw.kafka {
             self.kafka_settings(&kafka.value);
         }
-        self.later("erase", raw.erase.as_ref(), "erasures are");
         let maintenance = raw.maintenance.map(|maintenance| self.maintenance(maintenance.value)).unwrap_or_default();
         let requests = match raw.requests {
             Some(requests) => self.requests(requests.value),
             None => Requests::new(None, None),
         };
-        if let Some(key) = raw.erase.and_then(|erase| erase.value.key).filter(|key| key.value != "lake") {
-            self.problem(key.place, "erase.key", format!("{:?} is not known here", key.value), "write lake");
-        }
+        let erase = raw.erase.map(|erase| self.erase(erase.value)).unwrap_or_default();
         let name = self.required("project", raw.project, "project: my-lake").map(|name| self.project_name(name));
         let storage = self.required("storage", raw.storage, "storage: ./lake").map(|storage| self.storage(storage));
         let namespace = raw.namespace.and_then(|text| self.namespace("namespace", &text)).unwrap_or_default();
@@ -98,10 +95,27 @@ impl Checker<'_> {
             lease_ttl: raw.leases.and_then(|l| l.value.ttl).map_or(DEFAULT_LEASE_TTL, |ttl| ttl.0),
             datasets: datasets.map(|datasets| self.datasets(datasets)).unwrap_or_default(),
             requests,
+            erase,
             maintenance,
             kafka: KafkaSettings::new(raw.kafka.map(|kafka| kafka.value.0).unwrap_or_default()),
             warnings: Vec::new(),
             topics: Vec::new(),
+        }
+    }
+
+    fn erase(&mut self, raw: RawErase) -> Erase {
+        self.later("erase.deadline", raw.deadline.as_ref(), "receipts are");
+        self.later("erase.remember", raw.remember.as_ref(), "hashing ids is");
+        self.later("erase.key", raw.key.as_ref(), "hashing ids is");
+        self.later("erase.store_keeps", raw.store_keeps.as_ref(), "receipts are");
+        self.later("erase.keep_receipts", raw.keep_receipts.as_ref(), "receipts are");
+        if let Some(key) = raw.key.filter(|key| key.value != "lake") {
+            self.problem(key.place, "erase.key", format!("{:?} is not known here", key.value), "write lake");
+        }
+        let default = Erase::default();
+        Erase {
+            purge_after: raw.purge_after.map_or(default.purge_after, |after| after.0),
+            wait_for_consumers: raw.wait_for_consumers.map_or(default.wait_for_consumers, |time| time.0),
         }
     }
 

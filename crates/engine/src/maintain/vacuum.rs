@@ -5,6 +5,7 @@ use std::time::Duration;
 use alluvium_core::{Error, Incarnation, NextVersion, ReadKind, Result, TableName};
 use alluvium_lake::{ConsumerStore, DeltaLog, Floor, PutBefore, Removed, Vacuum};
 
+use super::purge::Purge;
 use crate::engine::Engine;
 use crate::turn::give_back;
 
@@ -41,6 +42,15 @@ impl VacuumSummary {
         self.tables.iter().for_each(|report| sum += report.removed);
         sum
     }
+}
+
+/// What is looked at to tell which versions of a table are kept.
+#[derive(Clone, Copy)]
+struct Past {
+    /// Somebody may look back to then.
+    since_ms: i64,
+    purge: Option<Purge>,
+    now_ms: i64,
 }
 
 /// Which versions of a table are kept, and for whom.
@@ -101,40 +111,58 @@ impl Engine {
             return Ok(None);
         }
         let now_ms = self.clock.now_ms();
+        let dataset = self.project.datasets.iter().find(|dataset| TableName::from(&dataset.name) == *table);
+        let purge = match dataset {
+            Some(dataset) => self.purge_due(incarnation, dataset, &log, now_ms, !dry_run).await?,
+            None => None,
+        };
         let after = self.project.maintenance.vacuum_after.max(log.deleted_file_retention().await?.unwrap_or_default());
-        let before = PutBefore { ours_ms: ago(now_ms, after), foreign_ms: ago(now_ms, after.max(LEAST_AGE_OF_FOREIGN)) };
+        let since_ms = ago(now_ms, after);
+        let before = PutBefore {
+            // What was staged and not recorded may hold anything.
+            ours_ms: if purge.is_some() { i64::MAX } else { since_ms },
+            foreign_ms: ago(now_ms, after.max(LEAST_AGE_OF_FOREIGN)),
+            replaced_until: purge.map(|purge| purge.version),
+        };
+        let kept_for_all = || self.kept_for_all(incarnation, table, &log, Past { since_ms, purge, now_ms });
         let vacuum = Vacuum::new(&log, &self.resolver, incarnation, table);
         let found = vacuum.find(before).await?;
         self.check_life(incarnation).await?;
-        if found.is_empty() {
-            let Kept { from, .. } = self.kept_for_all(incarnation, table, &log, before.ours_ms).await?;
-            let (removed, kept_for) = (Removed::default(), Vec::new());
-            return Ok(Some(VacuumReport { table: table.clone(), removed, kept_from: from, kept_for }));
-        }
         let fenced = if dry_run { found.would_fence().await? } else { found.fence().await? };
-        let mut kept = self.kept_for_all(incarnation, table, &log, before.ours_ms).await?;
-        if !dry_run {
+        let mut kept = kept_for_all().await?;
+        if !dry_run && !fenced.is_empty() {
             // Who registers from now on sees the floor; who has registered so far is seen.
             Floor::new(&self.store, &self.resolver, table).raise(kept.from, now_ms).await?;
-            let seen = self.kept_for_all(incarnation, table, &log, before.ours_ms).await?;
+            let seen = kept_for_all().await?;
             if seen.from < kept.from {
                 kept = seen;
             }
         }
+        let awaits_batches = fenced.awaits_batches();
         let foreign_from = log.kept_since(before.foreign_ms).await?;
         let condemned = fenced.condemn(kept.from, foreign_from).await?;
         let removed = if dry_run {
             condemned.sum()
         } else {
             self.check_life(incarnation).await?;
-            condemned.remove().await?
+            let removed = condemned.remove().await?;
+            if let (Some(dataset), Some(purge)) = (dataset, purge.filter(|purge| kept.from.0 > purge.version && !awaits_batches))
+            {
+                self.purge_done(dataset, &purge, now_ms).await?;
+            }
+            removed
         };
         Ok(Some(VacuumReport { table: table.clone(), removed, kept_from: kept.from, kept_for: kept.for_consumers }))
     }
 
-    /// Which versions are kept for who looks back to `since_ms`, and for the named readers that have not come so far.
-    async fn kept_for_all(&self, incarnation: &Incarnation, table: &TableName, log: &DeltaLog, since_ms: i64) -> Result<Kept> {
+    /// Which versions are kept for who looks back so far, and for the named readers that have not come so far.
+    async fn kept_for_all(&self, incarnation: &Incarnation, table: &TableName, log: &DeltaLog, past: Past) -> Result<Kept> {
+        let Past { since_ms, purge, now_ms } = past;
         let mut kept = Kept { from: log.kept_since(since_ms).await?, for_consumers: Vec::new() };
+        // A purge asks for no retention; in the end it waits for nobody.
+        let purged_from = purge.map(|purge| NextVersion(purge.version + 1));
+        kept.from = kept.from.max(purged_from.unwrap_or(NextVersion(0)));
+        let least = purged_from.filter(|_| purge.is_some_and(|purge| !purge.waits_for_readers(now_ms)));
         // A reader below the floor is told to start over; nothing is kept for it.
         let floor = Floor::new(&self.store, &self.resolver, table).kept_from().await?;
         let mut from = kept.from;
@@ -146,7 +174,8 @@ impl Engine {
             };
             let reached = consumer.reached(kind);
             // To one that was given nothing, the rows that stand are as good as their history.
-            if reached.begun && reached.next >= floor && reached.next < kept.from {
+            let is_passed_by = least.is_some_and(|least| reached.next < least);
+            if reached.begun && reached.next >= floor && reached.next < kept.from && !is_passed_by {
                 from = from.min(reached.next);
                 kept.for_consumers.push(consumer.record.consumer.clone());
             }

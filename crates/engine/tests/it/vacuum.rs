@@ -186,6 +186,81 @@ async fn what_a_named_reader_has_not_read_is_kept_until_it_has_or_is_removed() {
     assert_eq!(read(&engine(&lab, shared(&store)), Some("slow"), true).await.unwrap(), 0);
 }
 
+const ERASE: &str = r#"{"request_id":"e1","org_id":"o","op":"delete","scope":"subject","field":"lead","id":"a","execution_time":"2026-01-01T10:00:00Z"}"#;
+
+/// Rows of `a` were taken in, and erased for privacy, after this reader had read them.
+async fn erased(erase: &str, reader: Option<&str>) -> (tempfile::TempDir, Lab, InMemory) {
+    let dir = tempfile::tempdir().unwrap();
+    let yaml = format!("{YAML}maintenance: {{ vacuum_after: 4000d }}\n{erase}");
+    let (lab, store) = (lab(dir.path(), "4000d").with_yaml(&yaml), InMemory::new());
+    put_rows(dir.path(), "1.json", &ROWS);
+    mutate_sweep::settle(&lab, &shared(&store), Run::Ingest).await;
+    if reader.is_some() {
+        assert_eq!(read(&engine(&lab, shared(&store)), reader, true).await.unwrap(), 3);
+    }
+    put(dir.path(), "requests", "1.json", ERASE);
+    mutate_sweep::settle(&lab, &shared(&store), Run::Mutate).await;
+    (dir, lab, store)
+}
+
+/// The same lab, so many hours later.
+fn later(lab: &Lab, hours: i64) -> Lab {
+    let clock = StepClock::new();
+    clock.advance_micros(DAYS_LATER * 86_400_000_000 + hours * 3_600_000_000);
+    lab.with_clock(Arc::new(clock))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_erasure_for_privacy_replaced_goes_whatever_the_retention() {
+    let (dir, lab, store) = erased("", None).await;
+    assert!(files(&store).await.len() > live(&store).await.len());
+    assert!(vacuum(&lab, shared(&store)).await.removed().files > 0);
+    assert_eq!(files(&store).await, live(&store).await);
+    assert_eq!(objects(&store, "default/_alluvium/rewrites").await, BTreeSet::new());
+    let leads: Vec<String> = rows(&store).await.into_iter().map(|row| row["lead"].clone()).collect();
+    assert_eq!(leads, ["c"]);
+    // What is replaced from then on is kept as long as anything.
+    put(dir.path(), "requests", "2.json", &CONVERT.replace("\"a\"", "\"c\""));
+    mutate_sweep::settle(&lab, &shared(&store), Run::Mutate).await;
+    assert_eq!(vacuum(&lab, shared(&store)).await.removed().files, 0);
+    assert!(files(&store).await.len() > live(&store).await.len());
+    // A request that comes late and leads more rows to the erased id erases them: what held them goes, too.
+    let late = CONVERT.replace("r1", "r3").replace("\"b\"", "\"x\"").replace("\"a\"", "\"b\"").replace("\"x\"", "\"a\"");
+    put(dir.path(), "requests", "3.json", &late.replace("T10", "T09"));
+    mutate_sweep::settle(&lab, &shared(&store), Run::Mutate).await;
+    vacuum(&lab, shared(&store)).await;
+    assert_eq!(files(&store).await, live(&store).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_comes_so_long_after_the_erasure_as_the_project_says() {
+    let (_dir, lab, store) = erased("erase: { purge_after: 2h }\n", None).await;
+    let before = files(&store).await;
+    assert_eq!(vacuum(&later(&lab, 1), shared(&store)).await.removed().files, 0);
+    assert_eq!(files(&store).await, before);
+    assert!(vacuum(&later(&lab, 3), shared(&store)).await.removed().files > 0);
+    assert_eq!(files(&store).await, live(&store).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_waits_for_named_readers_and_in_the_end_passes_them_by() {
+    let (_dir, lab, store) = erased("erase: { wait_for_consumers: 12h }\n", Some("slow")).await;
+    let before = files(&store).await;
+    let summary = vacuum(&lab, shared(&store)).await;
+    let of_call = summary.tables.iter().find(|report| report.table.as_str() == "call").unwrap();
+    assert_eq!((files(&store).await, of_call.kept_for.as_slice()), (before, &["slow".to_owned()][..]));
+    let after_all = later(&lab, 13);
+    vacuum(&after_all, shared(&store)).await;
+    assert_eq!(files(&store).await, live(&store).await);
+    let told = read(&engine(&lab, shared(&store)), Some("slow"), true).await.unwrap_err();
+    assert_eq!(told.kind(), Kind::NotFound);
+    // One that reads in time is given what went, and then nothing is kept.
+    let (_dir, lab, store) = erased("erase: { wait_for_consumers: 12h }\n", Some("slow")).await;
+    assert_eq!(read(&engine(&lab, shared(&store)), Some("slow"), true).await.unwrap(), 2, "two rows went");
+    vacuum(&lab, shared(&store)).await;
+    assert_eq!(files(&store).await, live(&store).await);
+}
+
 /// The vacuum runs at every step of an ingest: what was staged and not recorded is staged again, what was recorded is left alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vacuum_at_any_put_of_an_ingest_and_a_mutation_loses_and_doubles_nothing() {

@@ -50,6 +50,17 @@ impl KeptFiles {
     }
 }
 
+/// Files that versions of a table replaced.
+#[derive(Debug, Default)]
+pub(crate) struct ReplacedFiles(HashSet<String>);
+
+impl ReplacedFiles {
+    /// Whether the object at this path is one of them.
+    pub(crate) fn has(&self, path: &Path) -> bool {
+        self.0.contains(&unescaped(path.as_ref()))
+    }
+}
+
 /// The versions of a log, as the names in it tell.
 #[derive(Debug, Default)]
 struct Names {
@@ -168,6 +179,22 @@ impl DeltaLog {
             }
         }
         Ok(kept)
+    }
+
+    /// The files that versions up to this one replaced, as far back as the log tells.
+    pub(crate) async fn replaced_until(&self, version: u64) -> Result<ReplacedFiles> {
+        let mut replaced = ReplacedFiles::default();
+        let versions = self.versions(None).await?.into_iter().filter(|v| *v <= version);
+        for some in versions.collect::<Vec<_>>().chunks(ENTRIES_AT_ONCE) {
+            let paths: Vec<Path> = some.iter().map(|version| self.entry_path(*version)).collect();
+            for (version, entry) in some.iter().zip(self.store().get_all(&paths).await?) {
+                // What was cleaned up meanwhile tells nothing any more.
+                let Some(entry) = entry else { continue };
+                let removes = self.all_changes_in(*version, &entry)?.removes;
+                replaced.0.extend(removes.iter().map(|file| unescaped(file.path.as_ref())));
+            }
+        }
+        Ok(replaced)
     }
 
     fn keep(&self, kept: &mut KeptFiles, file: &ChangedFile) -> Result<()> {

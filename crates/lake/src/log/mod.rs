@@ -14,6 +14,7 @@ pub use changes::{ChangedFile, DeletedRows, Standing, VersionChanges};
 pub(crate) use files::mark_of;
 pub use files::{LiveFile, live_files_digest};
 pub use kept::KeptFiles;
+pub(crate) use kept::ReplacedFiles;
 pub(crate) use known::KnownStates;
 pub use publish::{Commit, LedgerRule, Published};
 pub use state::TableState;

@@ -226,6 +226,27 @@ impl DeltaLog {
             .hint("log entries were removed before their batch was finished; restore them from a backup"))
     }
 
+    /// The first version at which the table was at a position of the ledger or behind it, as far back as the log tells, and that commit's own
+    /// time in milliseconds; `None`: it is not there yet.
+    ///
+    /// # Errors
+    /// As [`DeltaLog::state`].
+    pub async fn reached(&self, incarnation: &Incarnation, position: LedgerPosition) -> Result<Option<(u64, i64)>> {
+        let app = ledger_app_id(incarnation);
+        let Some(state) = self.state(&app).await?.filter(|state| state.ledger() >= position) else { return Ok(None) };
+        let mut reached = (state.version(), 0);
+        for version in self.versions(None).await?.into_iter().rev().filter(|version| *version <= state.version()) {
+            let actions = self.commit_actions(version).await?;
+            let at = actions.txns.iter().filter(|txn| txn.app_id == app).map(|txn| txn.version).max();
+            match at.and_then(|at| u64::try_from(at).ok()) {
+                Some(at) if at < position.0 => break,
+                Some(_) => reached = (version, actions.timestamp_ms.unwrap_or(0)),
+                None => {}
+            }
+        }
+        Ok(Some(reached))
+    }
+
     /// What belongs to versions above `version`, and whether that one still stands there, as an entry or a checkpoint.
     async fn after(&self, version: u64) -> Result<After> {
         let mut names = self.names(version.checked_sub(1)).await?;

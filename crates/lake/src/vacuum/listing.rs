@@ -15,6 +15,8 @@ pub(super) struct Candidate {
     pub(super) path: Path,
     pub(super) size: u64,
     pub(super) object: Object,
+    /// Too young to be another program's that is needed no more, but for those that the table has replaced.
+    pub(super) is_young: bool,
 }
 
 /// What an object is.
@@ -92,8 +94,10 @@ impl Vacuum {
         let candidate = |found: store::Found| {
             let below: Path = found.path.parts().skip(depth).collect();
             let object = kind(below.as_ref(), below.filename()?)?;
-            let before_ms = if object == Object::Foreign { before.foreign_ms } else { before.ours_ms };
-            (found.modified_ms < before_ms).then_some(Candidate { path: found.path, size: found.size, object })
+            let is_foreign = object == Object::Foreign;
+            let is_young = found.modified_ms >= if is_foreign { before.foreign_ms } else { before.ours_ms };
+            let may_go = !is_young || (is_foreign && before.replaced_until.is_some());
+            may_go.then_some(Candidate { path: found.path, size: found.size, object, is_young })
         };
         Ok(self.store().list(directory, None).await?.into_iter().filter_map(candidate).collect())
     }

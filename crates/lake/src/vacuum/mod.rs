@@ -22,7 +22,7 @@ use object_store::path::Path;
 
 use self::fence::Claim;
 use self::listing::Candidate;
-use crate::log::{DeltaLog, KeptFiles};
+use crate::log::{DeltaLog, KeptFiles, ReplacedFiles};
 use crate::store::Store;
 
 /// Objects that are deleted at a time.
@@ -44,6 +44,8 @@ pub struct PutBefore {
     pub ours_ms: i64,
     /// Any other, which another program may be about to publish.
     pub foreign_ms: i64,
+    /// But one that this version of the table or an earlier one has replaced may be younger.
+    pub replaced_until: Option<u64>,
 }
 
 /// Files that are old enough and that the newest version does not need.
@@ -52,6 +54,7 @@ pub struct PutBefore {
 pub struct Unneeded {
     vacuum: Vacuum,
     candidates: Vec<Candidate>,
+    replaced_until: Option<u64>,
 }
 
 /// The same, with what is known of the batches that they belong to.
@@ -62,6 +65,7 @@ pub struct Fenced {
     candidates: Vec<(Candidate, Claim)>,
     /// No version before this one is the newest.
     seen: u64,
+    replaced_until: Option<u64>,
 }
 
 /// Files that nobody needs, and nobody ever will.
@@ -104,7 +108,7 @@ impl Vacuum {
     /// [`Kind::NotFound`] if there is no table, [`Kind::Fenced`] if it is another life's, otherwise as [`DeltaLog::state`].
     pub async fn find(&self, before: PutBefore) -> Result<Unneeded> {
         let candidates = self.list(before).await?;
-        Ok(Unneeded { vacuum: self.clone(), candidates })
+        Ok(Unneeded { vacuum: self.clone(), candidates, replaced_until: before.replaced_until })
     }
 
     fn store(&self) -> &Store {
@@ -113,12 +117,6 @@ impl Vacuum {
 }
 
 impl Unneeded {
-    /// Whether there is nothing to look at.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.candidates.is_empty()
-    }
-
     /// The second step: attempts that recorded nothing so far never will. May be repeated.
     ///
     /// # Errors
@@ -136,7 +134,7 @@ impl Unneeded {
     }
 
     async fn look(self, fences: bool) -> Result<Fenced> {
-        let Self { vacuum, candidates } = self;
+        let Self { vacuum, candidates, replaced_until } = self;
         let mut claims = fence::Claims::new(&vacuum);
         let mut with_claims = Vec::with_capacity(candidates.len());
         for candidate in candidates {
@@ -144,18 +142,30 @@ impl Unneeded {
             with_claims.push((candidate, claim));
         }
         let seen = claims.seen();
-        Ok(Fenced { vacuum, candidates: with_claims, seen })
+        Ok(Fenced { vacuum, candidates: with_claims, seen, replaced_until })
     }
 }
 
 impl Fenced {
+    /// Whether there is nothing that may go.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.candidates.is_empty()
+    }
+
+    /// Whether a batch is recorded, with files that may be old, and not yet in the table.
+    #[must_use]
+    pub fn awaits_batches(&self) -> bool {
+        self.candidates.iter().any(|(_, claim)| *claim == Claim::Inevitable)
+    }
+
     /// The third step: what versions need whose changes are kept from `kept_from` on is left alone; for files of other programs, whose age
     /// alone counts, from `foreign_kept_from` on.
     ///
     /// # Errors
     /// As [`DeltaLog::kept_files`].
     pub async fn condemn(self, kept_from: NextVersion, foreign_kept_from: NextVersion) -> Result<Condemned> {
-        let Self { vacuum, candidates, seen } = self;
+        let Self { vacuum, candidates, seen, replaced_until } = self;
         let store = vacuum.store().clone();
         let kept = vacuum.kept(kept_from, seen).await?;
         let has_foreign = candidates.iter().any(|(_, claim)| *claim == Claim::Foreign);
@@ -163,9 +173,14 @@ impl Fenced {
             true => Some(vacuum.kept(foreign_kept_from, seen).await?),
             false => None,
         };
+        let replaced = match replaced_until.filter(|_| candidates.iter().any(|(candidate, _)| candidate.is_young)) {
+            Some(version) => vacuum.log.replaced_until(version).await?,
+            None => ReplacedFiles::default(),
+        };
         let is_dead = |(candidate, claim): &(Candidate, Claim)| match claim {
             Claim::Inevitable => false,
             Claim::Dead => !candidate.is_needed(&kept),
+            Claim::Foreign if candidate.is_young => replaced.has(&candidate.path) && !candidate.is_needed(&kept),
             Claim::Foreign => !candidate.is_needed(kept_of_foreign.as_ref().unwrap_or(&kept)),
         };
         let files = candidates.into_iter().filter(is_dead).map(|(candidate, _)| candidate).collect();

@@ -1,5 +1,4 @@
-//! Sections whose features are not built yet: their shapes and values are checked, and nothing reads them.
-#![expect(dead_code, reason = "these keys are checked on reading and have no effect yet")]
+//! Sections some of whose features are not built yet: the shapes and values of all keys are checked.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -59,15 +58,15 @@ pub(in crate::project) struct RawErase {
     /// How long a purge waits for consumers that have not read the change; 24h if absent.
     pub wait_for_consumers: Option<DurationText>,
     /// When an erasure that is not verified is overdue; 25d if absent.
-    pub deadline: Option<DurationText>,
+    pub deadline: Option<At<DurationText>>,
     /// How long an erased id is remembered (hashed) so that it stays out: `forever` (default) or a duration.
-    pub remember: Option<DurationOrForever>,
+    pub remember: Option<At<DurationOrForever>>,
     /// Where the key of those hashes is kept: `lake` (default), beside the tables.
     pub key: Option<At<String>>,
     /// How long the store keeps deleted versions of objects: `unknown` (default) or a duration.
-    pub store_keeps: Option<DurationOrUnknown>,
+    pub store_keeps: Option<At<DurationOrUnknown>>,
     /// How long receipts are kept; 1095d if absent.
-    pub keep_receipts: Option<DurationText>,
+    pub keep_receipts: Option<At<DurationText>>,
 }
 
 /// How tables are kept in shape.
