@@ -103,6 +103,15 @@ pub async fn quickstart(directory: &Path) -> Result<u8> {
     sql(&global, "SELECT engagement_id, lead_id, _original FROM engagement WHERE lead_id = 'C1' ORDER BY engagement_id LIMIT 3")
         .await?;
 
+    step(
+        "The conversion put new files in the place of old ones. Those go when nobody may look back to them any more, after 7 days:",
+    );
+    command(&format!("alluvium run vacuum engagement --project {shown}"));
+    let (engine, progress) = super::engine(&global, None)?;
+    let vacuumed = engine.vacuum(&["engagement".to_owned()], false).await;
+    progress.clear();
+    run::print_vacuum(Output::Text, &vacuumed?, false, Instant::now())?;
+
     step("That is it so far. The project is left for you to look around:");
     command(&format!("alluvium status --project {shown}"));
     command(&format!("alluvium tables --project {shown}"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use alluvium_core::{Error, Kind, Result};
-use alluvium_engine::{IngestOptions, Mode, RunSummary, SourcePosition, Stop};
+use alluvium_engine::{IngestOptions, Mode, RunSummary, SourcePosition, Stop, VacuumSummary};
 use serde_json::json;
 
 use super::engine;
@@ -55,17 +55,27 @@ async fn vacuum(global: &Global, args: &RunArgs) -> Result<u8> {
         return Err(Error::new(Kind::Invalid, "a vacuum does not follow").hint("run it now and then"));
     }
     let started = Instant::now();
-    let (engine, progress) = engine(global, args.memory.as_deref())?;
+    let (engine, progress) = if args.dry_run {
+        let progress = Arc::new(Progress::new(global.output));
+        let budget = memory::budget(args.memory.as_deref())?;
+        (context::reading_engine(global, budget, progress.clone(), Stop::default())?, progress)
+    } else {
+        engine(global, args.memory.as_deref())?
+    };
     let summary = engine.vacuum(&args.datasets, args.dry_run).await;
     progress.clear();
-    let summary = summary?;
+    print_vacuum(global.output, &summary?, args.dry_run, started)
+}
+
+/// Prints what a vacuum did, and the errors of the tables that failed. Returns the exit code.
+pub fn print_vacuum(format: Output, summary: &VacuumSummary, dry_run: bool, started: Instant) -> Result<u8> {
     for (_, error) in &summary.failed {
         output::print_error(error);
     }
     let (removed, elapsed_ms) = (summary.removed(), u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX));
-    match global.output {
+    match format {
         Output::Json => output::json(&json!({
-            "summary": true, "batches": 0, "tables": summary.tables.len(), "dry_run": args.dry_run,
+            "summary": true, "batches": 0, "tables": summary.tables.len(), "dry_run": dry_run,
             "files_removed": removed.files + removed.beside, "data_files_removed": removed.files, "bytes_removed": removed.bytes,
             "failed": summary.failed.iter().map(|(name, _)| name).collect::<Vec<_>>(),
             "elapsed_ms": elapsed_ms,
@@ -74,7 +84,7 @@ async fn vacuum(global: &Global, args: &RunArgs) -> Result<u8> {
         Output::Text => output::line(&format!(
             "{} files{}, {}, in {} tables, {:.1} s",
             output::number(removed.files + removed.beside),
-            if args.dry_run { " would be removed" } else { " removed" },
+            if dry_run { " would be removed" } else { " removed" },
             output::bytes(removed.bytes),
             summary.tables.len(),
             elapsed_ms as f64 / 1000.0

@@ -12,6 +12,9 @@ use crate::turn::give_back;
 /// Of files that other programs put, only age tells that they are about to publish them: so much at least, as Delta has it.
 const LEAST_AGE_OF_FOREIGN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// How long who follows waits between vacuums.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(10 * 60);
+
 /// What a vacuum did to a table, or would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VacuumReport {
@@ -90,6 +93,20 @@ impl Engine {
             }
         }
         Ok(summary)
+    }
+
+    /// Vacuums now and then, until the user asks to stop. What fails is tried again the next time.
+    pub(crate) async fn vacuum_now_and_then(&self, names: &[String]) {
+        while !self.stop.asked() {
+            let failed = match self.vacuum(names, false).await {
+                Ok(summary) => summary.failed.into_iter().map(|(_, error)| error).collect(),
+                Err(error) => vec![error],
+            };
+            for error in failed {
+                self.observer.warning(&format!("vacuum: {}; trying again later", error.chain_text()));
+            }
+            self.stop.sleep(FOLLOW_INTERVAL).await;
+        }
     }
 
     async fn vacuum_alone(&self, incarnation: &Incarnation, table: &TableName, dry_run: bool) -> Result<Option<VacuumReport>> {

@@ -105,20 +105,33 @@ impl Engine {
         }
     }
 
-    /// Runs the jobs that are built: requests go before events.
+    /// Runs the jobs that are built: requests go before events, and what nobody needs any more goes last.
     ///
     /// # Errors
-    /// As [`Engine::mutate`] and [`Engine::ingest`].
+    /// As [`Engine::mutate`], [`Engine::ingest`] and [`Engine::vacuum`].
     pub async fn run_all(&self, datasets: &[&Dataset], options: impl Into<IngestOptions>) -> Result<RunSummary> {
         let options = options.into();
+        // Of all datasets, all tables.
+        let names: Vec<String> = match datasets.len() == self.project.datasets.len() {
+            true => Vec::new(),
+            false => datasets.iter().map(|dataset| dataset.name.0.clone()).collect(),
+        };
         if options.mode == Mode::Follow {
-            let (mutated, ingested) = futures::future::join(self.mutate(datasets, options), self.ingest(datasets, options)).await;
+            let both = Box::pin(futures::future::join(self.mutate(datasets, options), self.ingest(datasets, options)));
+            // A vacuum may end anywhere; it ends with the others.
+            let (mutated, ingested) = match futures::future::select(both, Box::pin(self.vacuum_now_and_then(&names))).await {
+                futures::future::Either::Left((done, _)) => done,
+                futures::future::Either::Right(((), both)) => both.await,
+            };
             let mut summary = mutated?;
             summary.add(ingested?);
             return Ok(summary);
         }
         let mut summary = self.mutate(datasets, options).await?;
         summary.add(self.ingest(datasets, options).await?);
+        if !self.stop.asked() {
+            summary.failed.extend(self.vacuum(&names, false).await?.failed);
+        }
         Ok(summary)
     }
 

@@ -203,6 +203,8 @@ datasets:
 requests:
   source: {{ files: {{ path: ./inbox/requests, format: json }} }}
   max_attempts: 3
+# All versions are looked at in the end.
+erase: {{ purge_after: 400d }}
 ",
         17 + dice.below(40),
         17 + dice.below(40),
