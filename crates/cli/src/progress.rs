@@ -100,6 +100,9 @@ impl Observer for Progress {
 
     fn vacuumed(&self, report: &VacuumReport, dry_run: bool) {
         let VacuumReport { table, removed, kept_from, kept_for } = report;
+        if matches!(self.output, Output::Text) && removed.files + removed.beside == 0 && kept_for.is_empty() {
+            return;
+        }
         let text = match self.output {
             Output::Json => json!({
                 "job": Job::Vacuum.name(), "dataset": table.as_str(), "dry_run": dry_run,

@@ -53,7 +53,7 @@ pub use pieces::Pieces;
 pub use plant::{Plant, plant};
 pub use process::ProcessId;
 pub use read::TableContents;
-pub use records::{ChainListing, ChainStore, RecordedRange};
+pub use records::{ChainListing, ChainStore, RecordedRange, unfinished_since};
 pub use rewrites::{REWRITES_FORMAT, Rewrites, RewrittenFile};
 pub use rising::{FLOOR_FORMAT, Floor, PURGED_FORMAT, Purged, PurgedTo};
 pub use rows::{MarksDiffer, ReadBudget, RowStream, Rows};

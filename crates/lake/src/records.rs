@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, BatchRecord, BatchSpan, ChainFile, ChainId, DoneMark, Error, Kind, RECORD_FORMAT, Range,
-    RecordBody, Resolver, Result,
+    Attempt, BatchKey, BatchNumber, BatchRecord, BatchSpan, ChainFile, ChainId, DoneMark, Error, Incarnation, Kind,
+    RECORD_FORMAT, Range, RecordBody, Resolver, Result,
 };
 use bytes::Bytes;
 use object_store::path::Path;
@@ -59,6 +59,38 @@ impl ChainListing {
     pub fn newest_done(&self) -> Option<BatchNumber> {
         self.done.last().copied()
     }
+}
+
+/// When the oldest record was put whose batch is not marked as done, of all chains of a life of the namespace, in milliseconds since 1970 by the
+/// store's clock; `None`: there is none.
+///
+/// # Errors
+/// [`Kind::Unavailable`] if the store failed.
+pub async fn unfinished_since(store: &Store, resolver: &Resolver, incarnation: &Incarnation) -> Result<Option<i64>> {
+    /// What is known of a chain: its last finished batch, and when the first attempt at each batch was recorded.
+    #[derive(Default)]
+    struct Chain {
+        done: Option<BatchNumber>,
+        recorded: BTreeMap<BatchNumber, i64>,
+    }
+    let mut chains: BTreeMap<String, Chain> = BTreeMap::new();
+    for found in store.list(&Path::from(resolver.chains_dir()).join(incarnation.0.as_str()), None).await? {
+        let Some((directory, name)) = found.path.as_ref().rsplit_once('/') else { continue };
+        match ChainFile::parse(name) {
+            Some(ChainFile::Done(batch)) => {
+                let chain = chains.entry(directory.to_owned()).or_default();
+                chain.done = chain.done.max(Some(batch));
+            }
+            Some(ChainFile::Record(key)) => {
+                let recorded = &mut chains.entry(directory.to_owned()).or_default().recorded;
+                let first = recorded.entry(key.batch).or_insert(found.modified_ms);
+                *first = found.modified_ms.min(*first);
+            }
+            Some(ChainFile::Taken { .. }) | None => {}
+        }
+    }
+    let open = chains.values().flat_map(|chain| chain.recorded.iter().filter(|(batch, _)| Some(**batch) > chain.done));
+    Ok(open.map(|(_, recorded_ms)| *recorded_ms).min())
 }
 
 impl ChainStore {

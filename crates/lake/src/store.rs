@@ -185,6 +185,12 @@ impl Store {
         self.put_if_absent(path, bytes.into(), PutOptions::from(PutMode::Create)).await
     }
 
+    /// Puts `bytes` at `path`, whatever stands there: only for what may be any of several right things.
+    pub(crate) async fn put_over(&self, path: &Path, bytes: Bytes) -> Result<()> {
+        let put = self.inner.put_opts(path, bytes.into(), PutOptions::from(PutMode::Overwrite)).await;
+        put.map(|_| ()).map_err(|e| store_error(e, "writing", path.as_ref()))
+    }
+
     /// A file of a local disk that nothing is layered over; `None` elsewhere, and if it cannot be opened.
     pub(crate) fn file(&self, path: &Path) -> Option<File> {
         self.bare.as_ref()?.file(path).ok()
@@ -349,12 +355,18 @@ impl Store {
     /// Deletes the object at `path`; nothing there is fine.
     ///
     /// # Errors
-    /// [`Kind::Unavailable`] if the store failed.
+    /// [`Kind::Unavailable`] if the store failed, several times.
     pub async fn delete(&self, path: &Path) -> Result<()> {
-        match self.inner.delete(path).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(e) => Err(store_error(e, "deleting", path.as_ref())),
+        let mut pause = PUT_PAUSE;
+        for left in (0..PUT_TRIES).rev() {
+            match self.inner.delete(path).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => return Ok(()),
+                Err(e) if left > 0 && may_pass(&e) => self.machine.sleep(pause).await,
+                Err(e) => return Err(store_error(e, "deleting", path.as_ref())),
+            }
+            pause *= 2;
         }
+        Err(Error::new(Kind::Internal, format!("deleting {path}: it was never tried")))
     }
 
     /// Deletes objects in this order, many at once where that is cheaper; those that are not there are fine.

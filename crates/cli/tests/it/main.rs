@@ -14,4 +14,5 @@ mod site;
 mod snapshots;
 mod spark;
 mod stores;
+mod vacuum;
 mod values;

@@ -9,7 +9,7 @@ use alluvium_core::{
     BatchNumber, BatchSpan, Dataset, Delete, Incarnation, Job, LedgerPosition, Op, Request, Result, Shape, Shard, TableSpec,
     app_id,
 };
-use alluvium_lake::{DeltaLog, Purged, PurgedTo};
+use alluvium_lake::{DeltaLog, Purged, PurgedTo, unfinished_since};
 
 use crate::engine::Engine;
 
@@ -82,8 +82,22 @@ impl Engine {
         Ok(due.then_some(Purge { version, waits_until_ms, purged }))
     }
 
-    /// Says that what had to go of a table has gone.
-    pub(super) async fn purge_done(&self, dataset: &Dataset, purge: &Purge, now_ms: i64) -> Result<()> {
+    /// Cuts the log of a table whose files are purged, and says that what had to go of it has gone; next time, if a batch is under way that was recorded
+    /// before the table was purged, and may look for what the log says of it.
+    pub(super) async fn purge_log(
+        &self,
+        incarnation: &Incarnation,
+        dataset: &Dataset,
+        log: &DeltaLog,
+        purge: &Purge,
+        now_ms: i64,
+    ) -> Result<()> {
+        let committed_ms = log.put_ms(purge.version).await?;
+        let is_older = |recorded_ms: i64| committed_ms.is_none_or(|committed_ms| recorded_ms <= committed_ms);
+        let under_way = unfinished_since(&self.store, &self.resolver, incarnation).await?;
+        if under_way.is_some_and(is_older) || !log.cut(purge.version).await? {
+            return Ok(());
+        }
         self.purged(&TableSpec::data(dataset), purge.purged, now_ms).await
     }
 

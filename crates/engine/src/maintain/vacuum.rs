@@ -165,7 +165,7 @@ impl Engine {
             let removed = condemned.remove().await?;
             if let (Some(dataset), Some(purge)) = (dataset, purge.filter(|purge| kept.from.0 > purge.version && !awaits_batches))
             {
-                self.purge_done(dataset, &purge, now_ms).await?;
+                self.purge_log(incarnation, dataset, &log, &purge, now_ms).await?;
             }
             removed
         };

@@ -95,7 +95,8 @@ pub fn put_rows(directory: &Path, name: &str, rows: &[(&str, u32, &str, &str)]) 
 /// The project after its first half.
 async fn begun() -> (tempfile::TempDir, Lab, InMemory) {
     let dir = tempfile::tempdir().unwrap();
-    let lab = Lab::new(dir.path(), YAML);
+    // All versions are looked at in the end.
+    let lab = Lab::new(dir.path(), &format!("{YAML}erase: {{ purge_after: 400d }}\n"));
     let store = InMemory::new();
     let shared: Arc<dyn ObjectStore> = Arc::new(store.clone());
     put_rows(dir.path(), "1.json", &FIRST);

@@ -66,6 +66,18 @@ async fn files(store: &InMemory) -> BTreeSet<String> {
     objects(store, "default/call").await.into_iter().filter(|path| !path.contains("/_delta_log/")).collect()
 }
 
+/// The store, with the log of the table as it was before it was cut.
+async fn uncut(store: &InMemory, before: &InMemory) -> InMemory {
+    let whole = store.fork();
+    for path in objects(before, "default/call/_delta_log").await {
+        let path = Path::from(path);
+        if whole.head(&path).await.is_err() {
+            whole.put(&path, before.get(&path).await.unwrap().bytes().await.unwrap().into()).await.unwrap();
+        }
+    }
+    whole
+}
+
 /// The data files that the newest version needs, by a reader of its own.
 async fn live(store: &InMemory) -> BTreeSet<String> {
     let log = TableReader::new(&shared(store), "default/call").log().await.unwrap();
@@ -215,22 +227,78 @@ fn later(lab: &Lab, hours: i64) -> Lab {
 async fn what_an_erasure_for_privacy_replaced_goes_whatever_the_retention() {
     let (dir, lab, store) = erased("", None).await;
     assert!(files(&store).await.len() > live(&store).await.len());
+    let before = store.fork();
     assert!(vacuum(&lab, shared(&store)).await.removed().files > 0);
-    assert_eq!(files(&store).await, live(&store).await);
+    // Version 0 made the table, 1 took the rows in, 2 erased.
+    let log = "default/call/_delta_log";
+    let left = ["_last_checkpoint", "00000000000000000002.checkpoint.parquet", "00000000000000000002.json"];
+    assert_eq!(objects(&store, log).await, left.iter().map(|name| format!("{log}/{name}")).collect());
+    let whole = uncut(&store, &before).await;
+    assert_eq!(files(&store).await, live(&whole).await);
     assert_eq!(objects(&store, "default/_alluvium/rewrites").await, BTreeSet::new());
-    let leads: Vec<String> = rows(&store).await.into_iter().map(|row| row["lead"].clone()).collect();
+    let leads: Vec<String> = rows(&whole).await.into_iter().map(|row| row["lead"].clone()).collect();
     assert_eq!(leads, ["c"]);
+    assert_eq!(read(&engine(&lab, shared(&store)), None, false).await.unwrap(), 1, "a new reader is given what stands");
     // What is replaced from then on is kept as long as anything.
     put(dir.path(), "requests", "2.json", &CONVERT.replace("\"a\"", "\"c\""));
     mutate_sweep::settle(&lab, &shared(&store), Run::Mutate).await;
     assert_eq!(vacuum(&lab, shared(&store)).await.removed().files, 0);
-    assert!(files(&store).await.len() > live(&store).await.len());
+    let whole = uncut(&store, &before).await;
+    assert!(files(&store).await.len() > live(&whole).await.len());
     // A request that comes late and leads more rows to the erased id erases them: what held them goes, too.
     let late = CONVERT.replace("r1", "r3").replace("\"b\"", "\"x\"").replace("\"a\"", "\"b\"").replace("\"x\"", "\"a\"");
     put(dir.path(), "requests", "3.json", &late.replace("T10", "T09"));
     mutate_sweep::settle(&lab, &shared(&store), Run::Mutate).await;
+    let whole = uncut(&store, &before).await;
     vacuum(&lab, shared(&store)).await;
-    assert_eq!(files(&store).await, live(&store).await);
+    let whole = uncut(&store, &whole).await;
+    assert_eq!(files(&store).await, live(&whole).await);
+    // Life goes on.
+    put_rows(dir.path(), "2.json", &[("4", 4, "a", "u4"), ("5", 11, "a", "u4")]);
+    mutate_sweep::settle(&lab, &shared(&store), Run::All).await;
+    let leads: Vec<String> = rows(&uncut(&store, &whole).await).await.into_iter().map(|row| row["lead"].clone()).collect();
+    // b had become the erased a, so the row that was c stays what it was; of the two others one is newer than the erasure.
+    assert_eq!(leads, ["c", "a"]);
+}
+
+/// Who is under way with a batch that was recorded before the erasure may look for what the log says of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_not_cut_while_a_batch_from_before_is_under_way() {
+    let (_dir, lab, store) = erased("", None).await;
+    let mark = objects(&store, "default/_alluvium/chains").await;
+    let mark = mark.iter().find(|path| path.contains("/ingest/call/") && path.ends_with(".done.json")).unwrap();
+    let mark = Path::from(mark.as_str());
+    let bytes = store.get(&mark).await.unwrap().bytes().await.unwrap();
+    store.delete(&mark).await.unwrap();
+    vacuum(&lab, shared(&store)).await;
+    let entries = || objects(&store, "default/call/_delta_log");
+    assert_eq!(entries().await.len(), 3);
+    store.put(&mark, bytes.into()).await.unwrap();
+    vacuum(&lab, shared(&store)).await;
+    assert!(entries().await.iter().all(|path| !path.ends_with("00000000000000000001.json")));
+}
+
+/// A purge that dies anywhere is gone on with by the next.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_that_dies_anywhere_is_gone_on_with() {
+    let (_dir, lab, begun) = erased("", None).await;
+    let wanted = rows(&begun).await;
+    let ended = begun.fork();
+    let counted = FaultStore::new(shared(&ended)).counting_deletes();
+    vacuum(&lab, Arc::new(counted.clone())).await;
+    let (steps, whole) = (counted.put_count(), objects(&ended, "default").await);
+    assert!(steps >= 7, "only {steps} steps");
+    for n in 1..=steps {
+        for fault in [Fault::DieBefore(n), Fault::DieAfter(n), Fault::ErrorAfterSuccess(n)] {
+            let store = begun.fork();
+            let faulty = FaultStore::new(shared(&store)).counting_deletes().with_fault(fault);
+            let _it_died = engine(&lab, Arc::new(faulty)).vacuum(&[], false).await;
+            assert_eq!(rows(&uncut(&store, &begun).await).await, wanted, "{fault:?}");
+            vacuum(&lab, shared(&store)).await;
+            assert_eq!(objects(&store, "default").await, whole, "{fault:?}");
+            assert_eq!(rows(&uncut(&store, &begun).await).await, wanted, "{fault:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -239,8 +307,9 @@ async fn a_purge_comes_so_long_after_the_erasure_as_the_project_says() {
     let before = files(&store).await;
     assert_eq!(vacuum(&later(&lab, 1), shared(&store)).await.removed().files, 0);
     assert_eq!(files(&store).await, before);
+    let whole = store.fork();
     assert!(vacuum(&later(&lab, 3), shared(&store)).await.removed().files > 0);
-    assert_eq!(files(&store).await, live(&store).await);
+    assert_eq!(files(&store).await, live(&uncut(&store, &whole).await).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -250,16 +319,17 @@ async fn a_purge_waits_for_named_readers_and_in_the_end_passes_them_by() {
     let summary = vacuum(&lab, shared(&store)).await;
     let of_call = summary.tables.iter().find(|report| report.table.as_str() == "call").unwrap();
     assert_eq!((files(&store).await, of_call.kept_for.as_slice()), (before, &["slow".to_owned()][..]));
-    let after_all = later(&lab, 13);
-    vacuum(&after_all, shared(&store)).await;
-    assert_eq!(files(&store).await, live(&store).await);
+    let whole = store.fork();
+    vacuum(&later(&lab, 13), shared(&store)).await;
+    assert_eq!(files(&store).await, live(&uncut(&store, &whole).await).await);
     let told = read(&engine(&lab, shared(&store)), Some("slow"), true).await.unwrap_err();
     assert_eq!(told.kind(), Kind::NotFound);
     // One that reads in time is given what went, and then nothing is kept.
     let (_dir, lab, store) = erased("erase: { wait_for_consumers: 12h }\n", Some("slow")).await;
     assert_eq!(read(&engine(&lab, shared(&store)), Some("slow"), true).await.unwrap(), 2, "two rows went");
+    let whole = store.fork();
     vacuum(&lab, shared(&store)).await;
-    assert_eq!(files(&store).await, live(&store).await);
+    assert_eq!(files(&store).await, live(&uncut(&store, &whole).await).await);
 }
 
 /// The vacuum runs at every step of an ingest: what was staged and not recorded is staged again, what was recorded is left alone.

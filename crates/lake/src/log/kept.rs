@@ -120,6 +120,14 @@ impl DeltaLog {
         Ok(NextVersion(stood.or(cleaned).unwrap_or(0)))
     }
 
+    /// When the entry of a version was put, in milliseconds since 1970 by the store's clock; `None`: it is not there.
+    ///
+    /// # Errors
+    /// [`Kind::Unavailable`] if the store failed.
+    pub async fn put_ms(&self, version: u64) -> Result<Option<i64>> {
+        Ok(self.version_names().await?.entries.get(&version).copied())
+    }
+
     /// How long the table's own properties ask to keep files that are no longer part of it.
     ///
     /// # Errors
@@ -232,7 +240,7 @@ fn interval(text: &str) -> Option<Duration> {
 
 /// A path without `%XX`. Other programs spell paths in the log with escapes or without, and only the store knows which of the two is in it: so two
 /// that mean the same are taken for one.
-fn unescaped(path: &str) -> String {
+pub(super) fn unescaped(path: &str) -> String {
     let mut plain = path.to_owned();
     while plain.contains('%') {
         match percent_decode_str(&plain).decode_utf8() {

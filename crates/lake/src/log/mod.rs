@@ -3,6 +3,7 @@
 mod actions;
 mod changes;
 mod create;
+mod cut;
 mod files;
 mod kept;
 mod known;

@@ -260,7 +260,11 @@ impl Stage {
             let ever = inner.bucket.ever("default/edit").filter(|(path, _)| path.ends_with(".parquet"));
             let ever = ever.map(|(path, o)| (Path::from(path), o.bytes.clone()));
             let there = inner.bucket.list(None, inner.now).map(|(path, o)| (path.clone(), o.bytes.clone()));
-            ever.chain(there).chain(inner.cleaned.iter().map(|(path, bytes)| (path.clone(), bytes.clone()))).collect()
+            // What a purge cut off from a log was committed all the same; what came later under such a name was not.
+            let is_entry = |path: &str| path.contains("/_delta_log/") && path.ends_with(".json");
+            let cut = inner.bucket.ever("default").filter(|(path, _)| is_entry(path) && !self.plan.deletes());
+            let cut = cut.map(|(path, o)| (Path::from(path), o.bytes.clone()));
+            ever.chain(there).chain(cut).chain(inner.cleaned.iter().map(|(path, bytes)| (path.clone(), bytes.clone()))).collect()
         };
         for (path, bytes) in objects {
             whole.put(&path, bytes.into()).await.map_err(|e| e.to_string())?;
