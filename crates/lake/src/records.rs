@@ -61,36 +61,40 @@ impl ChainListing {
     }
 }
 
-/// When the oldest record was put whose batch is not marked as done, of all chains of a life of the namespace, in milliseconds since 1970 by the
-/// store's clock; `None`: there is none.
+/// When the oldest record was put whose batch may be under way, of all chains of a life of the namespace, in milliseconds since 1970 by the store's
+/// clock; `None`: there is none. What is void is not under way.
 ///
 /// # Errors
-/// [`Kind::Unavailable`] if the store failed.
+/// [`Kind::Unavailable`] if the store failed, otherwise as [`ChainStore::record`].
 pub async fn unfinished_since(store: &Store, resolver: &Resolver, incarnation: &Incarnation) -> Result<Option<i64>> {
-    /// What is known of a chain: its last finished batch, and when the first attempt at each batch was recorded.
-    #[derive(Default)]
-    struct Chain {
-        done: Option<BatchNumber>,
-        recorded: BTreeMap<BatchNumber, i64>,
-    }
-    let mut chains: BTreeMap<String, Chain> = BTreeMap::new();
+    let mut done: BTreeMap<String, BatchNumber> = BTreeMap::new();
+    let mut recorded: Vec<(String, BatchNumber, Path, i64)> = Vec::new();
     for found in store.list(&Path::from(resolver.chains_dir()).join(incarnation.0.as_str()), None).await? {
         let Some((directory, name)) = found.path.as_ref().rsplit_once('/') else { continue };
         match ChainFile::parse(name) {
             Some(ChainFile::Done(batch)) => {
-                let chain = chains.entry(directory.to_owned()).or_default();
-                chain.done = chain.done.max(Some(batch));
+                let last = done.entry(directory.to_owned()).or_insert(batch);
+                *last = batch.max(*last);
             }
             Some(ChainFile::Record(key)) => {
-                let recorded = &mut chains.entry(directory.to_owned()).or_default().recorded;
-                let first = recorded.entry(key.batch).or_insert(found.modified_ms);
-                *first = found.modified_ms.min(*first);
+                recorded.push((directory.to_owned(), key.batch, found.path.clone(), found.modified_ms));
             }
             Some(ChainFile::Taken { .. }) | None => {}
         }
     }
-    let open = chains.values().flat_map(|chain| chain.recorded.iter().filter(|(batch, _)| Some(**batch) > chain.done));
-    Ok(open.map(|(_, recorded_ms)| *recorded_ms).min())
+    let mut since: Option<i64> = None;
+    for (directory, batch, path, recorded_ms) in recorded {
+        if done.get(&directory).is_some_and(|last| *last >= batch) || since.is_some_and(|since| since <= recorded_ms) {
+            continue;
+        }
+        // One that is gone was dropped because its batch is long finished.
+        let Some(bytes) = store.get(&path).await? else { continue };
+        let record: BatchRecord = read_versioned(&bytes, RECORD_FORMAT, path.as_ref())?;
+        if record.body != RecordBody::Void {
+            since = Some(recorded_ms);
+        }
+    }
+    Ok(since)
 }
 
 impl ChainStore {

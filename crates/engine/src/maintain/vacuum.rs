@@ -49,11 +49,13 @@ impl VacuumSummary {
 
 /// What is looked at to tell which versions of a table are kept.
 #[derive(Clone, Copy)]
-struct Past {
+struct Past<'p> {
     /// Somebody may look back to then.
     since_ms: i64,
-    purge: Option<Purge>,
+    purge: Option<&'p Purge>,
     now_ms: i64,
+    /// Who is below it has been told to start over.
+    floor: NextVersion,
 }
 
 /// Which versions of a table are kept, and for whom.
@@ -135,21 +137,24 @@ impl Engine {
         };
         let after = self.project.maintenance.vacuum_after.max(log.deleted_file_retention().await?.unwrap_or_default());
         let since_ms = ago(now_ms, after);
+        let floor = Floor::new(&self.store, &self.resolver, table);
+        let past = Past { since_ms, purge: purge.as_ref(), now_ms, floor: floor.kept_from().await? };
+        let kept_for_all = || self.kept_for_all(incarnation, table, &log, past);
+        let ends = |kept: &Kept| purge.as_ref().is_some_and(|purge| kept.from.0 > purge.version());
         let before = PutBefore {
-            // What was staged and not recorded may hold anything.
-            ours_ms: if purge.is_some() { i64::MAX } else { since_ms },
+            // What was staged and not recorded may hold anything. While a purge is held up, nobody need stage again for it.
+            ours_ms: if ends(&kept_for_all().await?) { i64::MAX } else { since_ms },
             foreign_ms: ago(now_ms, after.max(LEAST_AGE_OF_FOREIGN)),
-            replaced_until: purge.map(|purge| purge.version),
+            replaced_until: purge.as_ref().map(Purge::version),
         };
-        let kept_for_all = || self.kept_for_all(incarnation, table, &log, Past { since_ms, purge, now_ms });
         let vacuum = Vacuum::new(&log, &self.resolver, incarnation, table);
         let found = vacuum.find(before).await?;
         self.check_life(incarnation).await?;
         let fenced = if dry_run { found.would_fence().await? } else { found.fence().await? };
         let mut kept = kept_for_all().await?;
-        if !dry_run && !fenced.is_empty() {
-            // Who registers from now on sees the floor; who has registered so far is seen.
-            Floor::new(&self.store, &self.resolver, table).raise(kept.from, now_ms).await?;
+        if !dry_run && (!fenced.is_empty() || purge.is_some()) {
+            // Who begins from now on sees the floor; who has begun so far is seen.
+            floor.raise(kept.from, now_ms).await?;
             let seen = kept_for_all().await?;
             if seen.from < kept.from {
                 kept = seen;
@@ -163,9 +168,9 @@ impl Engine {
         } else {
             self.check_life(incarnation).await?;
             let removed = condemned.remove().await?;
-            if let (Some(dataset), Some(purge)) = (dataset, purge.filter(|purge| kept.from.0 > purge.version && !awaits_batches))
-            {
-                self.purge_log(incarnation, dataset, &log, &purge, now_ms).await?;
+            let applied = purge.as_ref().and_then(|purge| purge.gone(kept.from)).filter(|_| !awaits_batches);
+            if let (Some(dataset), Some(applied)) = (dataset, applied) {
+                self.purge_log(incarnation, dataset, &log, applied, now_ms).await?;
             }
             removed
         };
@@ -173,15 +178,13 @@ impl Engine {
     }
 
     /// Which versions are kept for who looks back so far, and for the named readers that have not come so far.
-    async fn kept_for_all(&self, incarnation: &Incarnation, table: &TableName, log: &DeltaLog, past: Past) -> Result<Kept> {
-        let Past { since_ms, purge, now_ms } = past;
+    async fn kept_for_all(&self, incarnation: &Incarnation, table: &TableName, log: &DeltaLog, past: Past<'_>) -> Result<Kept> {
+        let Past { since_ms, purge, now_ms, floor } = past;
         let mut kept = Kept { from: log.kept_since(since_ms).await?, for_consumers: Vec::new() };
         // A purge asks for no retention; in the end it waits for nobody.
-        let purged_from = purge.map(|purge| NextVersion(purge.version + 1));
-        kept.from = kept.from.max(purged_from.unwrap_or(NextVersion(0)));
-        let least = purged_from.filter(|_| purge.is_some_and(|purge| !purge.waits_for_readers(now_ms)));
-        // A reader below the floor is told to start over; nothing is kept for it.
-        let floor = Floor::new(&self.store, &self.resolver, table).kept_from().await?;
+        let behind = |version: Option<u64>| version.map_or(NextVersion(0), |version| NextVersion(version + 1));
+        kept.from = kept.from.max(behind(purge.map(Purge::version)));
+        let least = behind(purge.and_then(|purge| purge.waits_for_nobody(now_ms)));
         let mut from = kept.from;
         for consumer in ConsumerStore::new(&self.store, &self.resolver, incarnation).list().await? {
             let kind = match *table == TableName::NOTIFICATIONS {
@@ -191,8 +194,7 @@ impl Engine {
             };
             let reached = consumer.reached(kind);
             // To one that was given nothing, the rows that stand are as good as their history.
-            let is_passed_by = least.is_some_and(|least| reached.next < least);
-            if reached.begun && reached.next >= floor && reached.next < kept.from && !is_passed_by {
+            if reached.begun && reached.next >= floor.max(least) && reached.next < kept.from {
                 from = from.min(reached.next);
                 kept.for_consumers.push(consumer.record.consumer.clone());
             }

@@ -240,9 +240,10 @@ async fn what_an_erasure_for_privacy_replaced_goes_whatever_the_retention() {
     assert_eq!(leads, ["c"]);
     assert_eq!(read(&engine(&lab, shared(&store)), None, false).await.unwrap(), 1, "a new reader is given what stands");
     // What is replaced from then on is kept as long as anything.
-    put(dir.path(), "requests", "2.json", &CONVERT.replace("\"a\"", "\"c\""));
+    put(dir.path(), "requests", "2.json", &CONVERT.replace("\"a\"", "\"c\"").replace("T10", "T11"));
     mutate_sweep::settle(&lab, &shared(&store), Run::Mutate).await;
-    assert_eq!(vacuum(&lab, shared(&store)).await.removed().files, 0);
+    let again = vacuum(&lab, shared(&store)).await;
+    assert_eq!(again.removed().files, 0, "{again:?}");
     let whole = uncut(&store, &before).await;
     assert!(files(&store).await.len() > live(&whole).await.len());
     // A request that comes late and leads more rows to the erased id erases them: what held them goes, too.
@@ -310,6 +311,38 @@ async fn a_purge_comes_so_long_after_the_erasure_as_the_project_says() {
     let whole = store.fork();
     assert!(vacuum(&later(&lab, 3), shared(&store)).await.removed().files > 0);
     assert_eq!(files(&store).await, live(&uncut(&store, &whole).await).await);
+}
+
+/// Erasures that follow one another closely do not put each other off.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_erasure_is_purged_when_its_own_time_has_come() {
+    let (dir, lab, store) = erased("erase: { purge_after: 10h }\n", None).await;
+    let before = store.fork();
+    let of_a = files(&store).await.difference(&live(&store).await).cloned().collect::<BTreeSet<_>>();
+    let next = ERASE.replace("e1", "e2").replace("\"a\"", "\"c\"");
+    put(dir.path(), "requests", "2.json", &next);
+    mutate_sweep::settle(&later(&lab, 6), &shared(&store), Run::Mutate).await;
+    let of_both = files(&store).await;
+    vacuum(&later(&lab, 11), shared(&store)).await;
+    assert_eq!(files(&store).await, of_both.difference(&of_a).cloned().collect());
+    let log = "default/call/_delta_log/00000000000000000002.checkpoint.parquet";
+    assert!(objects(&store, "default/call/_delta_log").await.contains(log), "the log is cut at the first of them");
+    assert_eq!(rows(&uncut(&store, &before).await).await.len(), 0);
+    vacuum(&later(&lab, 17), shared(&store)).await;
+    assert_eq!(files(&store).await, BTreeSet::new());
+}
+
+/// What an attempt staged that lost its batch is nobody's any more, however young it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_lost_attempt_staged_goes_at_once() {
+    let (_dir, lab, store, _) = converted("4000d").await;
+    let (kept, first) = (files(&store).await, live(&store).await.into_iter().next().unwrap());
+    let (stem, _) = first.rsplit_once('-').unwrap();
+    let (batch, _writer) = stem.rsplit_once('-').unwrap();
+    let left = format!("{batch}-0123456789abcdef0123456789abcdef-00000.parquet");
+    store.put(&Path::from(left.as_str()), "x".into()).await.unwrap();
+    assert_eq!(vacuum(&lab, shared(&store)).await.removed().files, 1);
+    assert_eq!(files(&store).await, kept);
 }
 
 #[tokio::test(flavor = "multi_thread")]

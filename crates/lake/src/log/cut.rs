@@ -81,7 +81,10 @@ impl DeltaLog {
     async fn said_by_entries(&self, version: u64, names: &[String]) -> Result<Said> {
         let files = self.live_files(Some(version)).await?.into_iter().map(|file| unescaped(&file.path)).collect();
         let mut said = Said { files, ..Said::default() };
-        let versions: Vec<u64> = names.iter().filter_map(|name| entry_version(name)).filter(|v| *v <= version).collect();
+        // What stands below a gap was put by who stood still while the log was cut before, and counts for nobody.
+        let mut versions: Vec<u64> = names.iter().filter_map(|name| entry_version(name)).filter(|v| *v <= version).collect();
+        let gap = versions.iter().zip(versions.iter().skip(1)).rposition(|(one, next)| one + 1 < *next);
+        versions.drain(..gap.map_or(0, |at| at + 1));
         for some in versions.chunks(ENTRIES_AT_ONCE) {
             for (_, actions) in self.all_actions(some).await? {
                 for txn in actions.txns {

@@ -189,7 +189,7 @@ impl DeltaLog {
         Ok(kept)
     }
 
-    /// The files that versions up to this one replaced, as far back as the log tells.
+    /// The files that versions up to this one replaced, and those of their change data feed, as far back as the log tells.
     pub(crate) async fn replaced_until(&self, version: u64) -> Result<ReplacedFiles> {
         let mut replaced = ReplacedFiles::default();
         let versions = self.versions(None).await?.into_iter().filter(|v| *v <= version);
@@ -198,8 +198,9 @@ impl DeltaLog {
             for (version, entry) in some.iter().zip(self.store().get_all(&paths).await?) {
                 // What was cleaned up meanwhile tells nothing any more.
                 let Some(entry) = entry else { continue };
-                let removes = self.all_changes_in(*version, &entry)?.removes;
-                replaced.0.extend(removes.iter().map(|file| unescaped(file.path.as_ref())));
+                let changes = self.all_changes_in(*version, &entry)?;
+                let gone = changes.removes.iter().chain(&changes.recorded);
+                replaced.0.extend(gone.map(|file| unescaped(file.path.as_ref())));
             }
         }
         Ok(replaced)

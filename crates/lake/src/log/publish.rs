@@ -226,25 +226,29 @@ impl DeltaLog {
             .hint("log entries were removed before their batch was finished; restore them from a backup"))
     }
 
-    /// The first version at which the table was at a position of the ledger or behind it, as far back as the log tells, and that commit's own
-    /// time in milliseconds; `None`: it is not there yet.
+    /// The versions that moved the table to positions of the ledger behind `position`, ascending, as far back as the log tells: each position, the
+    /// version, and that commit's own time in milliseconds.
     ///
     /// # Errors
     /// As [`DeltaLog::state`].
-    pub async fn reached(&self, incarnation: &Incarnation, position: LedgerPosition) -> Result<Option<(u64, i64)>> {
+    pub async fn moves_after(
+        &self,
+        incarnation: &Incarnation,
+        position: LedgerPosition,
+    ) -> Result<Vec<(LedgerPosition, u64, i64)>> {
         let app = ledger_app_id(incarnation);
-        let Some(state) = self.state(&app).await?.filter(|state| state.ledger() >= position) else { return Ok(None) };
-        let mut reached = (state.version(), 0);
-        for version in self.versions(None).await?.into_iter().rev().filter(|version| *version <= state.version()) {
+        let mut moves = Vec::new();
+        for version in self.versions(None).await?.into_iter().rev() {
             let actions = self.commit_actions(version).await?;
             let at = actions.txns.iter().filter(|txn| txn.app_id == app).map(|txn| txn.version).max();
             match at.and_then(|at| u64::try_from(at).ok()) {
-                Some(at) if at < position.0 => break,
-                Some(_) => reached = (version, actions.timestamp_ms.unwrap_or(0)),
+                Some(at) if at <= position.0 => break,
+                Some(at) => moves.push((LedgerPosition(at), version, actions.timestamp_ms.unwrap_or(0))),
                 None => {}
             }
         }
-        Ok(Some(reached))
+        moves.reverse();
+        Ok(moves)
     }
 
     /// What belongs to versions above `version`, and whether that one still stands there, as an entry or a checkpoint.

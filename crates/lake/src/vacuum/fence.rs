@@ -18,6 +18,8 @@ pub(super) enum Claim {
     Dead,
     /// It is recorded and may still be published.
     Inevitable,
+    /// It is of a batch that may still be recorded.
+    Young,
     /// It is of no batch of ours.
     Foreign,
 }
@@ -81,6 +83,9 @@ impl<'a> Claims<'a> {
         // What notifications will hold follows from the record, which does not list their files.
         if self.vacuum.table == TableName::NOTIFICATIONS {
             return Ok(Claim::Inevitable);
+        }
+        if candidate.is_young {
+            return Ok(Claim::Young);
         }
         let listed = self.listed(chain, key, fences).await?.has(&candidate.object);
         Ok(if listed { Claim::Inevitable } else { Claim::Dead })

@@ -1,8 +1,6 @@
 //! The first step: the files that a vacuum may look at.
 
-use std::collections::HashSet;
-
-use alluvium_core::{BatchKey, ChainId, IndexFile, Result, parse_data_file, parse_rewrites_name};
+use alluvium_core::{BatchKey, ChainId, IndexFile, NextVersion, Result, parse_data_file, parse_rewrites_name};
 use object_store::path::Path;
 
 use super::{PutBefore, Vacuum};
@@ -15,7 +13,7 @@ pub(super) struct Candidate {
     pub(super) path: Path,
     pub(super) size: u64,
     pub(super) object: Object,
-    /// Too young to be another program's that is needed no more, but for those that the table has replaced.
+    /// So young that somebody may still be about to publish it.
     pub(super) is_young: bool,
 }
 
@@ -60,16 +58,9 @@ impl Candidate {
 }
 
 impl Vacuum {
-    /// What is old enough and not needed by the newest version.
+    /// What the newest version does not need; of other programs only what is old enough.
     pub(super) async fn list(&self, before: PutBefore) -> Result<Vec<Candidate>> {
-        let newest = self.log.live_files(None).await?;
-        let live: HashSet<Path> = newest.iter().map(|file| self.log.data_path(&file.path)).collect();
-        let indexes: HashSet<IndexFile> = newest.iter().filter_map(|file| Some(parse_data_file(&file.path)?.index())).collect();
-        let is_live = |candidate: &Candidate| match &candidate.object {
-            Object::File { .. } | Object::Foreign => live.contains(&candidate.path),
-            Object::Index(index) => indexes.contains(index),
-            Object::Rewrites { .. } => false,
-        };
+        let newest = self.kept(NextVersion(u64::MAX), 0).await?;
         let root = self.log.root();
         let in_table = self.listed(root, before, |path, file| self.in_table(path, file)).await?;
         let indexes_dir = Path::from(self.resolver.file_index_dir(&self.table));
@@ -80,7 +71,7 @@ impl Vacuum {
             parse_rewrites_name(path).map(|(chain, key)| Object::Rewrites { chain, key, name: path.to_owned() })
         };
         let rewrites = self.listed(&rewrites_dir, before, of_rewrites).await?;
-        Ok(in_table.into_iter().chain(beside).chain(rewrites).filter(|candidate| !is_live(candidate)).collect())
+        Ok(in_table.into_iter().chain(beside).chain(rewrites).filter(|candidate| !candidate.is_needed(&newest)).collect())
     }
 
     /// The objects below a directory that `kind` knows by their path in it and their own name, and that are old enough.
@@ -96,7 +87,8 @@ impl Vacuum {
             let object = kind(below.as_ref(), below.filename()?)?;
             let is_foreign = object == Object::Foreign;
             let is_young = found.modified_ms >= if is_foreign { before.foreign_ms } else { before.ours_ms };
-            let may_go = !is_young || (is_foreign && before.replaced_until.is_some());
+            // Of ours the records tell more than age does, and of others what the table has replaced.
+            let may_go = !is_young || !is_foreign || before.replaced_until.is_some();
             may_go.then_some(Candidate { path: found.path, size: found.size, object, is_young })
         };
         Ok(self.store().list(directory, None).await?.into_iter().filter_map(candidate).collect())

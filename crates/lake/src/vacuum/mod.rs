@@ -40,15 +40,15 @@ pub struct Vacuum {
 /// How old a file must be to be looked at, in milliseconds since 1970 by the store's clock: it was put before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PutBefore {
-    /// A file whose name says which batch it belongs to.
+    /// One of ours whose batch may still be recorded: it is fenced.
     pub ours_ms: i64,
     /// Any other, which another program may be about to publish.
     pub foreign_ms: i64,
-    /// But one that this version of the table or an earlier one has replaced may be younger.
+    /// But one that this version of the table or an earlier one has replaced may be of any age.
     pub replaced_until: Option<u64>,
 }
 
-/// Files that are old enough and that the newest version does not need.
+/// Files that the newest version does not need.
 #[derive(Debug)]
 #[must_use]
 pub struct Unneeded {
@@ -173,14 +173,15 @@ impl Fenced {
             true => Some(vacuum.kept(foreign_kept_from, seen).await?),
             false => None,
         };
-        let replaced = match replaced_until.filter(|_| candidates.iter().any(|(candidate, _)| candidate.is_young)) {
+        let replaced = match replaced_until.filter(|_| has_foreign) {
             Some(version) => vacuum.log.replaced_until(version).await?,
             None => ReplacedFiles::default(),
         };
         let is_dead = |(candidate, claim): &(Candidate, Claim)| match claim {
-            Claim::Inevitable => false,
+            Claim::Inevitable | Claim::Young => false,
             Claim::Dead => !candidate.is_needed(&kept),
-            Claim::Foreign if candidate.is_young => replaced.has(&candidate.path) && !candidate.is_needed(&kept),
+            Claim::Foreign if replaced.has(&candidate.path) => !candidate.is_needed(&kept),
+            Claim::Foreign if candidate.is_young => false,
             Claim::Foreign => !candidate.is_needed(kept_of_foreign.as_ref().unwrap_or(&kept)),
         };
         let files = candidates.into_iter().filter(is_dead).map(|(candidate, _)| candidate).collect();

@@ -18,7 +18,7 @@ use super::plan::Role;
 use super::run::{Stage, ingest};
 use super::topic::{Loss, Standing, TopicPlan};
 use crate::check::{DatasetCheck, Landed};
-use crate::table::TableReader;
+use crate::table::{Add, TableReader};
 
 /// When all that was late has landed.
 const AFTERMATH: Duration = Duration::from_secs(100);
@@ -284,6 +284,10 @@ impl Stage {
         self.check_readers(&whole).await?;
         for table in actors::tables(&self.plan) {
             let log = TableReader::new(&whole, &format!("default/{table}")).log().await?;
+            let there = |add: &Add| self.world.inner().bucket.get(&Path::from(format!("default/{table}/{}", add.path))).is_some();
+            if let Some(missing) = TableReader::live(&log)?.iter().find(|add| !there(add)) {
+                return Err(format!("no_lost_row: {} is part of {table} and not in the store", missing.path));
+            }
             let mut newest = BTreeMap::new();
             let of_chain = |app: &str| app.split('/').count() == 5;
             let txns = log.iter().enumerate().flat_map(|(v, e)| e.txns.iter().map(move |t| (v, t)));
