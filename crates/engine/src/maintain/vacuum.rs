@@ -140,10 +140,11 @@ impl Engine {
         let floor = Floor::new(&self.store, &self.resolver, table);
         let past = Past { since_ms, purge: purge.as_ref(), now_ms, floor: floor.kept_from().await? };
         let kept_for_all = || self.kept_for_all(incarnation, table, &log, past);
-        let ends = |kept: &Kept| purge.as_ref().is_some_and(|purge| kept.from.0 > purge.version());
+        let at_first = kept_for_all().await?.from;
+        let ends = purge.as_ref().is_some_and(|purge| purge.gone(at_first).is_some());
         let before = PutBefore {
             // What was staged and not recorded may hold anything. While a purge is held up, nobody need stage again for it.
-            ours_ms: if ends(&kept_for_all().await?) { i64::MAX } else { since_ms },
+            ours_ms: if ends { i64::MAX } else { since_ms },
             foreign_ms: ago(now_ms, after.max(LEAST_AGE_OF_FOREIGN)),
             replaced_until: purge.as_ref().map(Purge::version),
         };
@@ -168,7 +169,7 @@ impl Engine {
         } else {
             self.check_life(incarnation).await?;
             let removed = condemned.remove().await?;
-            let applied = purge.as_ref().and_then(|purge| purge.gone(kept.from)).filter(|_| !awaits_batches);
+            let applied = purge.as_ref().and_then(|purge| purge.gone(kept.from.min(at_first))).filter(|_| !awaits_batches);
             if let (Some(dataset), Some(applied)) = (dataset, applied) {
                 self.purge_log(incarnation, dataset, &log, applied, now_ms).await?;
             }

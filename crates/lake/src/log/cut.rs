@@ -57,7 +57,7 @@ impl DeltaLog {
             Error::new(Kind::Internal, format!("table {}: the checkpoint of version {version} cannot be read", self.root()))
                 .source(e)
         })?;
-        let tells_all = wanted.txns.iter().all(|(app, number)| said.txns.get(app) >= Some(number));
+        let tells_all = wanted.txns.iter().all(|(app, number)| said.txns.get(app) == Some(number));
         if said.files != wanted.files || !tells_all || (said.metadata, said.protocols) != (1, 1) {
             return Err(Error::new(
                 Kind::Internal,
@@ -87,10 +87,8 @@ impl DeltaLog {
         versions.drain(..gap.map_or(0, |at| at + 1));
         for some in versions.chunks(ENTRIES_AT_ONCE) {
             for (_, actions) in self.all_actions(some).await? {
-                for txn in actions.txns {
-                    let newest = said.txns.entry(txn.app_id).or_insert(txn.version);
-                    *newest = txn.version.max(*newest);
-                }
+                // The newest counts, also where it is less: not all of them only grow.
+                said.txns.extend(actions.txns.into_iter().map(|txn| (txn.app_id, txn.version)));
             }
         }
         Ok(said)

@@ -284,16 +284,13 @@ impl ChangesReader<'_> {
             self.standing(standing.version).await?
         } else if self.at == next {
             return self.nothing(&standing.schema, next);
+        } else if self.whole(&source, standing.version).await? {
+            self.begin().await?;
+            Span::Versions { first: self.at.0, last: standing.version }
+        } else if self.at.0 == 0 && self.begin().await? {
+            self.standing(standing.version).await?
         } else {
-            // Who deletes something looks whether there are readers that have begun, once the floor is raised, which `whole` reads.
-            let is_fresh = self.begin().await?;
-            if self.whole(&source, standing.version).await? {
-                Span::Versions { first: self.at.0, last: standing.version }
-            } else if self.at.0 == 0 && is_fresh {
-                self.standing(standing.version).await?
-            } else {
-                return Err(self.who.gone("versions that it has not read are no longer kept"));
-            }
+            return Err(self.who.gone("versions that it has not read are no longer kept"));
         };
         // The entries that were looked at are of this life too; the rows and their token, see `Told`.
         life.lasts().await?;
