@@ -31,8 +31,9 @@ struct Said {
 }
 
 impl DeltaLog {
-    /// Removes all that the log says of versions before `version`, which is not the newest that a checkpoint must be written of first. Returns
-    /// whether none of it is left. Earlier versions cannot be read any more; their names are free again, which writers must heed. May be repeated.
+    /// Removes all that the log says of versions before `version`, of which a checkpoint is written if there is none. Returns whether none of it is
+    /// left: not where the checkpoint cannot be found in one file. Earlier versions cannot be read any more; their names are free again, so a writer
+    /// that stood still must look behind its commit. May be repeated.
     ///
     /// # Errors
     /// [`Kind::Internal`] if the checkpoint does not say what the log says: nothing is removed then. Otherwise as [`DeltaLog::state`].
