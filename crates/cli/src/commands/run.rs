@@ -51,9 +51,6 @@ pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
 
 /// Removes the files that nobody needs any more.
 async fn vacuum(global: &Global, args: &RunArgs) -> Result<u8> {
-    if args.follow {
-        return Err(Error::new(Kind::Invalid, "a vacuum does not follow").hint("run it now and then"));
-    }
     let started = Instant::now();
     let (engine, progress) = if args.dry_run {
         let progress = Arc::new(Progress::new(global.output));
@@ -62,6 +59,12 @@ async fn vacuum(global: &Global, args: &RunArgs) -> Result<u8> {
     } else {
         engine(global, args.memory.as_deref())?
     };
+    if args.follow && !args.dry_run {
+        engine.datasets(&args.datasets)?;
+        engine.vacuum_now_and_then(&args.datasets).await;
+        progress.clear();
+        return Ok(0);
+    }
     let summary = engine.vacuum(&args.datasets, args.dry_run).await;
     progress.clear();
     print_vacuum(global.output, &summary?, args.dry_run, started)

@@ -93,7 +93,7 @@ fn a_vacuum_says_what_it_does_and_a_namespace_never_used_has_nothing_to_do() {
     let site = Site::new(PROJECT);
     let output = site.run(&["run", "vacuum"]);
     assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()), (Some(0), "nothing to do\n"));
-    let output = site.run(&["run", "vacuum", "--follow"]);
+    let output = site.run(&["run", "vacuum", "nothing", "--follow"]);
     assert_eq!(output.status.code(), Some(2));
     let output = site.run(&["run", "vacuum", "nothing"]);
     assert_eq!(output.status.code(), Some(2));

@@ -98,7 +98,7 @@ impl Engine {
     }
 
     /// Vacuums now and then, until the user asks to stop. What fails is tried again the next time.
-    pub(crate) async fn vacuum_now_and_then(&self, names: &[String]) {
+    pub async fn vacuum_now_and_then(&self, names: &[String]) {
         while !self.stop.asked() {
             let failed = match self.vacuum(names, false).await {
                 Ok(summary) => summary.failed.into_iter().map(|(_, error)| error).collect(),
