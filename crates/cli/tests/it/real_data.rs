@@ -264,7 +264,8 @@ fn marketo_merges_and_deletions_hold_for_email_activities_before_and_after_them(
     for deletion in file("delete_lead") {
         requests.push((spelled(&deletion["activity_date"]), deletion["id"].clone(), deletion["lead_id"].clone(), None));
     }
-    let mut leads: Vec<&String> = requests.iter().flat_map(|(_, _, from, to)| [Some(from), to.as_ref()]).flatten().collect();
+    let mut leads: Vec<String> =
+        requests.iter().flat_map(|(_, _, from, to)| [Some(from), to.as_ref()]).flatten().cloned().collect();
     leads.sort();
     leads.dedup();
 
@@ -274,7 +275,7 @@ fn marketo_merges_and_deletions_hold_for_email_activities_before_and_after_them(
     for kind in ["send_email", "email_delivered", "open_email", "click_email", "email_bounced"] {
         for record in file(kind) {
             let (lead, next) = (&record["lead_id"], stands_for.len());
-            let lead = match leads.binary_search(&lead) {
+            let lead = match leads.binary_search(lead) {
                 Ok(_) => lead,
                 Err(_) => stands_for.entry(lead.clone()).or_insert_with(|| leads[next * 7 % leads.len()].clone()),
             };
@@ -312,6 +313,18 @@ fn marketo_merges_and_deletions_hold_for_email_activities_before_and_after_them(
 
     // Every request in its order, every row by itself. Most leads were deleted before what is known of their activity, which stays.
     requests.sort();
+    // The leads that a deletion names, and those that had become one by then: no row is given their id any more.
+    let mut gone: BTreeSet<String> = BTreeSet::new();
+    for lead in &leads {
+        let mut now = lead.clone();
+        for (_, _, from, to) in &requests {
+            match to {
+                Some(to) if *from == now => now.clone_from(to),
+                None if *from == now => drop(gone.insert(lead.clone())),
+                _ => {}
+            }
+        }
+    }
     let (mut merged, mut deleted, mut wanted) = (0, 0, BTreeSet::new());
     for [kind, id, lead, at] in events {
         let mut now = Some(lead.clone());
@@ -319,6 +332,9 @@ fn marketo_merges_and_deletions_hold_for_email_activities_before_and_after_them(
             if now.as_ref() == Some(from) && (to.is_some() || at <= *when) {
                 now.clone_from(to);
             }
+        }
+        if now.as_ref().is_some_and(|now| gone.contains(now)) {
+            now.replace(lead.clone());
         }
         merged += usize::from(now.as_ref().is_some_and(|now| *now != lead));
         match now {
