@@ -12,6 +12,7 @@ mod ledger;
 mod names;
 mod position;
 mod project;
+mod pseudonym;
 mod record;
 mod request;
 mod tables;
@@ -42,8 +43,9 @@ pub use position::{
     FileCursor, FileRange, FileStamp, KafkaRange, LastTaken, LossKind, Offset, OffsetLoss, PartitionRange, Range,
 };
 pub use project::{
-    Erase, INIT_TEMPLATE, KafkaSettings, Maintenance, Place, Problem, Project, ProjectErrors, Warning, project_schema,
+    Erase, EraseKey, INIT_TEMPLATE, KafkaSettings, Maintenance, Place, Problem, Project, ProjectErrors, Warning, project_schema,
 };
+pub use pseudonym::{ErasureKey, OrgPseudonyms, OrgSalt, PSEUDONYM_FORMAT, Pseudonyms, is_pseudonym};
 pub use record::{
     AddedFile, BatchOutcome, BatchRecord, DatePartitionCount, DoneMark, Mutation, PlannedOn, RECORD_FORMAT, RecordBody, Recorded,
     RewriteWork, TableFiles,

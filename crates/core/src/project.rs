@@ -60,18 +60,31 @@ pub struct Project {
 }
 
 /// How erasures for privacy are carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erase {
     /// How long after an erasure was applied its bytes are purged.
     pub purge_after: Duration,
     /// How long after that a purge waits for named readers of changes.
     pub wait_for_consumers: Duration,
+    /// Where the key is kept that erased ids are hashed with.
+    pub key: EraseKey,
 }
 
 impl Default for Erase {
     fn default() -> Self {
-        Self { purge_after: Duration::ZERO, wait_for_consumers: Duration::from_secs(24 * 60 * 60) }
+        Self { purge_after: Duration::ZERO, wait_for_consumers: Duration::from_secs(24 * 60 * 60), key: EraseKey::Lake }
     }
+}
+
+/// Where the key is kept that erased ids are hashed with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EraseKey {
+    /// Beside the tables, where whoever can read them can read it.
+    Lake,
+    /// In an environment variable.
+    Env(String),
+    /// In a file: absolute, or relative to the project file.
+    File(String),
 }
 
 /// How tables are kept in shape.

@@ -11,6 +11,7 @@ use alluvium_lake::{
 };
 use tokio::sync::Notify;
 
+use crate::erase::KnownPseudonyms;
 use crate::observe::Observer;
 use crate::requests::TakenHere;
 use crate::source::{Broker, FileSet};
@@ -126,6 +127,7 @@ pub struct Engine {
     pub(crate) stop: Stop,
     pub(crate) broker: Arc<dyn Broker>,
     pub(crate) taken_here: TakenHere,
+    pub(crate) known_pseudonyms: KnownPseudonyms,
 }
 
 /// What a budget leaves beside the process itself.
@@ -141,8 +143,8 @@ impl Engine {
         stop.keep_time_of(store.machine());
         let limits = &mut project.requests.intake.batch;
         limits.max_rows = limits.max_rows.min((beside_the_process(memory_bytes) / BYTES_TO_TAKE_A_REQUEST).max(LEAST_REQUESTS));
-        let taken_here = TakenHere::default();
-        Self { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker, taken_here }
+        let (taken_here, known_pseudonyms) = (TakenHere::default(), KnownPseudonyms::default());
+        Self { project, directory, resolver, store, memory_bytes, clock, observer, stop, broker, taken_here, known_pseudonyms }
     }
 
     /// The project.

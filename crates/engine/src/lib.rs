@@ -5,6 +5,7 @@
 //! arguments, exit codes.
 
 mod engine;
+mod erase;
 mod ingest;
 mod ledger;
 mod maintain;

@@ -7,6 +7,7 @@
 mod binary;
 mod blocking;
 mod consumer;
+mod erasure;
 mod file_index;
 mod lease;
 mod local;
@@ -35,6 +36,7 @@ mod widen;
 
 pub use blocking::{Away, blocking, in_place};
 pub use consumer::{Advanced, Begun, CONSUMER_FORMAT, Consumer, ConsumerRecord, ConsumerStore, Reached};
+pub use erasure::{ERASURE_FORMAT, ErasureStore, KeyRecord, from_hex, to_hex};
 pub use file_index::{
     FILE_INDEX_FORMAT, FieldHasher, FileIds, IdHash, IdSet, IndexBuilder, IndexReader, MayHold, Question, SortedHashes,
 };

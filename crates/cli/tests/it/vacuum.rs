@@ -83,6 +83,15 @@ fn nothing_of_an_erased_person_is_left_in_the_table_its_log_and_beside_it() {
     if let Some(seen) = site.read_by_others(&["edit"], &[]) {
         assert_eq!(seen[0]["rows"], 1);
     }
+    // In requests the ids are replaced once the table is purged, and what was folded from them goes.
+    let requests = site.path("lake/default/requests");
+    assert!(!residue(&requests, &PERSON[..3]).unwrap().is_empty());
+    site.ok(&["run", "vacuum"]);
+    for beside in ["requests", "_alluvium/ledger", "_alluvium/outcomes", "notifications"] {
+        assert_eq!(residue(&site.path(&format!("lake/default/{beside}")), &PERSON[..3]).unwrap(), [], "{beside}");
+    }
+    let shown = lines(&site.ok(&["request", "list", "--output", "json"]));
+    assert_eq!(shown.iter().map(|r| r["state"].as_str().unwrap()).collect::<Vec<_>>(), ["applied", "applied"]);
     // What goes on from before is told to start over.
     let again = lines(&site.ok(&["run", "vacuum", "edit", "--output", "json"]));
     assert_eq!(again[0]["files_removed"], 0);

@@ -250,7 +250,8 @@ impl OrgLedger {
         }
         let id = match cleared {
             Some(_) => FinalId::Null,
-            None if path.end == node || finality.purged.contains(&path.end) => FinalId::Source,
+            // What nobody can spell any more was purged.
+            None if path.end == node || finality.purged.contains(&path.end) || !self.is_spelled(path.end) => FinalId::Source,
             None => FinalId::Is(Id::new(self.node_text(path.end))),
         };
         let column = |(column, (value, rank)): (u16, (Option<u32>, Rank))| SetColumn {

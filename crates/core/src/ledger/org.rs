@@ -4,14 +4,18 @@
 //! value) about 40 bytes and the text, each text once. Folding adds about 50 bytes per node. With ids of 15 letters that comes to
 //! some 240 bytes a request, see `examples/fold.rs`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::components::Components;
 use super::fate::Order;
+use super::finality::Finality;
 use super::node::{Field, Node};
 use super::shape::Shape;
 use super::texts::Texts;
 use crate::chain::BatchNumber;
-use crate::request::{Delete, Op, OrderKey, Request, Scope};
+use crate::pseudonym::{OrgPseudonyms, is_pseudonym};
+use crate::request::{Delete, Id, Op, OrderKey, Request, Scope};
 
 /// The tag of record keys among the texts of ids, whose tags are their fields.
 const RECORD: u16 = u16::MAX;
@@ -80,13 +84,45 @@ struct Accepted {
     number: u32,
 }
 
+/// Ids and keys, each once. Where the organisation has pseudonyms, ids are known by them, whether a request spells them or not.
+#[derive(Default)]
+struct Nodes {
+    texts: Texts,
+    pseudonyms: Option<Arc<OrgPseudonyms>>,
+    /// The ids that some request spells, where they are known by their pseudonyms.
+    spelled: HashMap<NodeNumber, Box<str>>,
+}
+
+impl Nodes {
+    fn id(&mut self, shape: &Shape, field: Field, id: &str) -> NodeNumber {
+        let Some(pseudonyms) = &self.pseudonyms else { return self.texts.intern(field.0, id) };
+        let node = self.texts.intern(field.0, &pseudonyms.of(&shape.identity(field).field, id));
+        if !is_pseudonym(id) {
+            self.spelled.entry(node).or_insert_with(|| id.into());
+        }
+        node
+    }
+
+    /// The id as a request spells it, or the pseudonym of one that none does.
+    fn get(&self, node: NodeNumber) -> &str {
+        self.spelled.get(&node).map_or_else(|| self.texts.get(node), |spelled| spelled)
+    }
+
+    fn find_id(&self, shape: &Shape, field: Field, id: &str) -> Option<NodeNumber> {
+        match &self.pseudonyms {
+            None => self.texts.find(field.0, id),
+            Some(pseudonyms) => self.texts.find(field.0, &pseudonyms.of(&shape.identity(field).field, id)),
+        }
+    }
+}
+
 /// Gathers the requests of one organisation, in any order.
 pub struct LedgerBuilder {
     shape: Arc<Shape>,
     accepted: Vec<Accepted>,
     ids: String,
     steps: Vec<Step>,
-    nodes: Texts,
+    nodes: Nodes,
     values: Texts,
     /// Columns and values of updates, one update after the other.
     sets: Vec<(u16, u32)>,
@@ -102,7 +138,7 @@ pub struct OrgLedger {
     id_starts: Vec<usize>,
     /// In the order of requests.
     pub(super) steps: Vec<Step>,
-    nodes: Texts,
+    nodes: Nodes,
     values: Texts,
     sets: Vec<(u16, u32)>,
     set_ends: Vec<u32>,
@@ -126,11 +162,18 @@ impl LedgerBuilder {
             accepted: Vec::new(),
             ids: String::new(),
             steps: Vec::new(),
-            nodes: Texts::default(),
+            nodes: Nodes::default(),
             values: Texts::default(),
             sets: Vec::new(),
             set_ends: Vec::new(),
         }
+    }
+
+    /// The same of an organisation whose ids may have been replaced.
+    #[must_use]
+    pub fn with_pseudonyms(shape: Arc<Shape>, pseudonyms: Option<Arc<OrgPseudonyms>>) -> Self {
+        let nodes = Nodes { pseudonyms, ..Nodes::default() };
+        Self { nodes, ..Self::new(shape) }
     }
 
     /// Adds a request with the intake batch that accepted it. Passed over, with `false`: one that does not count for the dataset. All must be
@@ -146,15 +189,16 @@ impl LedgerBuilder {
         match &request.op {
             Op::Convert { field, from, to } => {
                 // Ids that another dataset's column spells so, and this one cannot hold, are about the other alone.
-                if let Some(Field(field)) = self.shape.field(field).filter(|field| self.shape.can_hold(*field, to)) {
-                    let (from, to) = (self.nodes.intern(field, from.as_str()), self.nodes.intern(field, to.as_str()));
+                if let Some(field) = self.shape.field(field).filter(|field| self.shape.can_hold(*field, to)) {
+                    let mut node = |id: &Id| self.nodes.id(&self.shape, field, id.as_str());
+                    let (from, to) = (node(from), node(to));
                     if from != to {
                         step(Act::Convert { from, to });
                     }
                 }
             }
             Op::Update { field, id, set } => {
-                if let Some(Field(field)) = self.shape.field(field) {
+                if let Some(field) = self.shape.field(field) {
                     let columns = self.sets.len();
                     for (column, value) in set {
                         if let Some(column) = self.shape.settable(column) {
@@ -164,20 +208,21 @@ impl LedgerBuilder {
                     if self.sets.len() > columns {
                         let set = u32::try_from(self.set_ends.len()).expect("as many as requests at most");
                         self.set_ends.push(u32::try_from(self.sets.len()).expect("4 billion values do not fit in memory"));
-                        step(Act::Update { node: self.nodes.intern(field, id.as_str()), set });
+                        step(Act::Update { node: self.nodes.id(&self.shape, field, id.as_str()), set });
                     }
                 }
             }
             Op::Delete(Delete { scope: Scope::Subject(subjects), privacy, .. }) => {
                 for subject in subjects {
-                    if let Some(Field(field)) = self.shape.field(&subject.field) {
-                        step(Act::Erase { node: self.nodes.intern(field, subject.id.as_str()), privacy: *privacy });
+                    if let Some(field) = self.shape.field(&subject.field) {
+                        let node = self.nodes.id(&self.shape, field, subject.id.as_str());
+                        step(Act::Erase { node, privacy: *privacy });
                     }
                 }
             }
             Op::Delete(Delete { scope: Scope::Record(key), .. }) => {
                 if self.shape.has_key() {
-                    step(Act::EraseRecord { node: self.nodes.intern(RECORD, key.as_str()) });
+                    step(Act::EraseRecord { node: self.nodes.texts.intern(RECORD, key.as_str()) });
                 }
             }
             Op::Delete(Delete { scope: Scope::Org | Scope::Before(_), .. }) => step(Act::EraseOrg),
@@ -245,16 +290,34 @@ impl OrgLedger {
     }
 
     pub(super) fn nodes(&self) -> usize {
-        self.nodes.len()
+        self.nodes.texts.len()
     }
 
     /// The field of an id; `None` for a record's key.
     pub(super) fn field(&self, node: NodeNumber) -> Option<Field> {
-        Some(self.nodes.tag(node)).filter(|tag| *tag != RECORD).map(Field)
+        Some(self.nodes.texts.tag(node)).filter(|tag| *tag != RECORD).map(Field)
     }
 
+    /// The id or key; of an id that no request spells any more, its pseudonym.
     pub(super) fn node_text(&self, node: NodeNumber) -> &str {
         self.nodes.get(node)
+    }
+
+    /// Whether any request still spells the id.
+    pub(super) fn is_spelled(&self, node: NodeNumber) -> bool {
+        self.nodes.pseudonyms.is_none() || !is_pseudonym(self.nodes.get(node))
+    }
+
+    /// The pseudonyms of the ids that are purged at a position, with their fields; only of an organisation that has some.
+    pub fn purged(&self, position: BatchNumber, tell: &mut dyn FnMut(&str, &str)) {
+        let purged = Finality::new(self, &Components::new(self, position), position, &|_| true).purged;
+        for node in purged {
+            if let Some(field) = self.field(node)
+                && self.nodes.pseudonyms.is_some()
+            {
+                tell(&self.shape.identity(field).field, self.nodes.texts.get(node));
+            }
+        }
     }
 
     pub(super) fn node(&self, node: NodeNumber) -> Node<'_> {
@@ -266,11 +329,11 @@ impl OrgLedger {
     }
 
     pub(super) fn find_id(&self, field: Field, id: &str) -> Option<NodeNumber> {
-        self.nodes.find(field.0, id)
+        self.nodes.find_id(&self.shape, field, id)
     }
 
     pub(super) fn find_record(&self, key: &str) -> Option<NodeNumber> {
-        self.nodes.find(RECORD, key)
+        self.nodes.texts.find(RECORD, key)
     }
 
     /// The columns that an update sets, and the numbers of their values.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::node::{Field, Node};
 use crate::dataset::{Dataset, DatasetName, OnErase};
+use crate::pseudonym::is_pseudonym;
 use crate::request::{Delete, Id, Op, Request, Scope, as_column_text};
 use crate::types::DataType;
 
@@ -108,9 +109,9 @@ impl Shape {
         u16::try_from(at).ok().map(Field)
     }
 
-    /// Whether the column of an identity can hold an id, spelled so.
+    /// Whether the column of an identity can hold an id, spelled so. What stands in the place of one could be held.
     pub(super) fn can_hold(&self, field: Field, id: &Id) -> bool {
-        as_column_text(&self.identity(field).ids, id).is_some_and(|text| text == *id)
+        is_pseudonym(id.as_str()) || as_column_text(&self.identity(field).ids, id).is_some_and(|text| text == *id)
     }
 
     pub(super) fn identity(&self, field: Field) -> &IdentityShape {

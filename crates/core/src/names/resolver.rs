@@ -137,28 +137,45 @@ impl Resolver {
         format!("{}/sources/{dataset}.json", self.memory_dir())
     }
 
-    /// The directory of all that is made from requests: `<ns>/_alluvium/ledger/<incarnation>`.
+    /// The directory of all ledgers: `<ns>/_alluvium/ledger`.
     #[must_use]
-    pub fn ledger_dir(&self, incarnation: &Incarnation) -> String {
-        format!("{}/ledger/{}", self.memory_dir(), incarnation.0)
+    pub fn ledgers_dir(&self) -> String {
+        format!("{}/ledger", self.memory_dir())
+    }
+
+    /// The name of the directory of all that is made from requests as of a purge of them: `<incarnation>`, or `<incarnation>-<purge>` after the
+    /// first.
+    #[must_use]
+    pub fn ledger_name(incarnation: &Incarnation, purge: u64) -> String {
+        if purge == 0 { incarnation.0.clone() } else { format!("{}-{purge}", incarnation.0) }
+    }
+
+    fn ledger_dir(&self, incarnation: &Incarnation, purge: u64) -> String {
+        format!("{}/{}", self.ledgers_dir(), Self::ledger_name(incarnation, purge))
+    }
+
+    /// The directory of what pseudonyms are made with: `<ns>/_alluvium/erase`.
+    #[must_use]
+    pub fn erasure_dir(&self) -> String {
+        format!("{}/erase", self.memory_dir())
     }
 
     /// The directory of the ids of requests that were accepted: `<ledger>/ids`.
     #[must_use]
-    pub fn request_ids_dir(&self, incarnation: &Incarnation) -> String {
-        format!("{}/ids", self.ledger_dir(incarnation))
+    pub fn request_ids_dir(&self, incarnation: &Incarnation, purge: u64) -> String {
+        format!("{}/ids", self.ledger_dir(incarnation, purge))
     }
 
     /// The directory of what requests make of a dataset's ids, as it is declared: `<ledger>/datasets/<dataset>/<shape>/fates`.
     #[must_use]
-    pub fn fates_dir(&self, incarnation: &Incarnation, dataset: &DatasetName, shape: &str) -> String {
-        format!("{}/datasets/{dataset}/{shape}/fates", self.ledger_dir(incarnation))
+    pub fn fates_dir(&self, incarnation: &Incarnation, purge: u64, dataset: &DatasetName, shape: &str) -> String {
+        format!("{}/datasets/{dataset}/{shape}/fates", self.ledger_dir(incarnation, purge))
     }
 
     /// The directory of a dataset's requests by what they name: `<ledger>/datasets/<dataset>/<shape>/requests`.
     #[must_use]
-    pub fn requests_by_node_dir(&self, incarnation: &Incarnation, dataset: &DatasetName, shape: &str) -> String {
-        format!("{}/datasets/{dataset}/{shape}/requests", self.ledger_dir(incarnation))
+    pub fn requests_by_node_dir(&self, incarnation: &Incarnation, purge: u64, dataset: &DatasetName, shape: &str) -> String {
+        format!("{}/datasets/{dataset}/{shape}/requests", self.ledger_dir(incarnation, purge))
     }
 
     /// The directory of what tells which rows commits to a table rewrote: `<ns>/_alluvium/rewrites/<table>`.

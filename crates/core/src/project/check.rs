@@ -106,16 +106,13 @@ impl Checker<'_> {
     fn erase(&mut self, raw: RawErase) -> Erase {
         self.later("erase.deadline", raw.deadline.as_ref(), "receipts are");
         self.later("erase.remember", raw.remember.as_ref(), "hashing ids is");
-        self.later("erase.key", raw.key.as_ref(), "hashing ids is");
         self.later("erase.store_keeps", raw.store_keeps.as_ref(), "receipts are");
         self.later("erase.keep_receipts", raw.keep_receipts.as_ref(), "receipts are");
-        if let Some(key) = raw.key.filter(|key| key.value != "lake") {
-            self.problem(key.place, "erase.key", format!("{:?} is not known here", key.value), "write lake");
-        }
         let default = Erase::default();
         Erase {
             purge_after: raw.purge_after.map_or(default.purge_after, |after| after.0),
             wait_for_consumers: raw.wait_for_consumers.map_or(default.wait_for_consumers, |time| time.0),
+            key: raw.key.map_or(default.key, |key| key.0),
         }
     }
 

@@ -10,6 +10,7 @@ use super::at::{Facts, FromLocated, located, part};
 use super::decode::refuse;
 use super::problem::suggest;
 use crate::dataset::TakenPolicy;
+use crate::project::EraseKey;
 use crate::types::{DataType, TypeParseError};
 use crate::units::{parse_duration, parse_size};
 
@@ -134,6 +135,18 @@ text!(
         },
     },
     { "type": "string", "pattern": "^(keep|delete|move:.+)$" }
+);
+
+text!(
+    /// Where a key is kept.
+    KeyText(EraseKey),
+    |text: &str| match (text, text.split_once(':').map(|(kind, name)| (kind, name.trim()))) {
+        ("lake", _) => Ok(EraseKey::Lake),
+        (_, Some(("env", name))) if !name.is_empty() => Ok(EraseKey::Env(name.to_owned())),
+        (_, Some(("file", path))) if !path.is_empty() => Ok(EraseKey::File(path.to_owned())),
+        _ => Err((format!("{text:?} is not known here"), "write lake, env:NAME, or file:PATH".to_owned())),
+    },
+    { "type": "string", "pattern": "^(lake|env:.+|file:.+)$" }
 );
 
 text!(

@@ -13,6 +13,7 @@ use super::parse::{self, Keys};
 use super::text::Id;
 use super::{Delete, MAX_REQUEST_BYTES, Op, Refusal, Request, Scope, Subject};
 use crate::dataset::{Dataset, Field};
+use crate::pseudonym::is_pseudonym;
 use crate::types::DataType;
 
 /// Reads a request that came in, as one JSON object, and holds it against the datasets that are declared. `fits` says why a JSON
@@ -102,6 +103,9 @@ fn keyed(dataset: &Dataset) -> Option<(&Dataset, &Field)> {
 
 /// `given` as the columns it is about spell it.
 fn id(key: &str, given: &Id, fields: &[&Field]) -> Result<Id, Refusal> {
+    if is_pseudonym(given.as_str()) {
+        return Err(Refusal::new(key, format!("{key} has the form of what stands for ids of erased people")));
+    }
     let spelled: Vec<Option<Id>> = fields.iter().map(|f| as_column_text(&f.data_type, given)).collect();
     if spelled.iter().all(Option::is_none) {
         let types: BTreeSet<String> = fields.iter().map(|f| f.data_type.to_string()).collect();

@@ -200,7 +200,11 @@ impl<'a> ChainWork<'a> {
         let (Some(accepted), Some(span)) = (self.engine.taken_here.of_files(&files), BatchSpan::new(before, record.batch)) else {
             return;
         };
-        if let Err(error) = RequestIds::tell(self.engine, &self.incarnation, span, &accepted).await {
+        let told = async {
+            let purge = self.engine.pseudonyms().await?.generation();
+            RequestIds::tell(self.engine, &self.incarnation, purge, span, &accepted).await
+        };
+        if let Err(error) = told.await {
             tracing::debug!(error = %error.chain_text(), "could not write down which requests were accepted; the next run does");
         }
     }

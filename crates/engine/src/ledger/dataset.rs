@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use alluvium_core::{
-    BatchNumber, Dataset, Error, FOLD_RULES, Fate, Incarnation, Kind, LedgerPosition, LedgerShape, Node, Request, Result, Shape,
+    BatchNumber, Dataset, Error, FOLD_RULES, Fate, Incarnation, Kind, LedgerPosition, LedgerShape, Node, Pseudonyms, Request,
+    Result, Shape,
 };
 use alluvium_lake::{KeyMap, SortedKey, in_place};
 use futures::future::try_join_all;
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::entry::{ENTRY_FORMAT, NodeFate, decode_first};
+use super::entry::{ENTRY_FORMAT, NodeFate, decode_first, node_key};
 use super::named::Named;
 use super::series::Series;
 use crate::engine::Engine;
@@ -24,6 +25,7 @@ pub(crate) struct DatasetLedger {
     pub(super) shape: Arc<Shape>,
     /// What tells declarations apart that fold differently.
     digest: LedgerShape,
+    pub(super) pseudonyms: Arc<Pseudonyms>,
     pub(super) fates: Series,
     /// They may go further than the fates: each says by which batch it was accepted.
     pub(super) requests: Series,
@@ -39,9 +41,27 @@ impl DatasetLedger {
         position: LedgerPosition,
         table: Option<LedgerPosition>,
     ) -> Result<Self> {
+        loop {
+            let pseudonyms = engine.pseudonyms().await?;
+            match Self::known_by(&pseudonyms, engine, incarnation, dataset, position, table).await {
+                Err(_) if engine.have_gone_on(&pseudonyms).await? => {}
+                ledger => return ledger,
+            }
+        }
+    }
+
+    /// The same, of one generation of pseudonyms.
+    async fn known_by(
+        pseudonyms: &Arc<Pseudonyms>,
+        engine: &Engine,
+        incarnation: &Incarnation,
+        dataset: &Dataset,
+        position: LedgerPosition,
+        table: Option<LedgerPosition>,
+    ) -> Result<Self> {
         let finished = BatchNumber(position.0);
         let at = BatchNumber(table.unwrap_or(LedgerPosition::BEGINNING).0).min(finished);
-        let mut ledger = Self::open(engine, incarnation, dataset, position, at).await?;
+        let mut ledger = Self::open(pseudonyms, engine, incarnation, dataset, position, at).await?;
         if !ledger.find(&engine.store, BatchNumber(0), finished).await? {
             ledger.write_requests(engine, incarnation, finished).await?;
         }
@@ -58,13 +78,15 @@ impl DatasetLedger {
         dataset: &Dataset,
         position: LedgerPosition,
     ) -> Result<Option<Self>> {
-        let ledger = Self::open(engine, incarnation, dataset, position, BatchNumber(position.0)).await?;
+        let pseudonyms = engine.pseudonyms().await?;
+        let ledger = Self::open(&pseudonyms, engine, incarnation, dataset, position, BatchNumber(position.0)).await?;
         let finished = BatchNumber(position.0);
         Ok(Some(ledger).filter(|ledger| ledger.fates.to() == finished && ledger.requests.to() >= finished))
     }
 
     /// What was folded of the batches up to a position, with no file from before `through` to behind it.
     async fn open(
+        pseudonyms: &Arc<Pseudonyms>,
         engine: &Engine,
         incarnation: &Incarnation,
         dataset: &Dataset,
@@ -72,14 +94,15 @@ impl DatasetLedger {
         through: BatchNumber,
     ) -> Result<Self> {
         let up_to = BatchNumber(position.0);
-        let resolver = &engine.resolver;
+        let (resolver, purge) = (&engine.resolver, pseudonyms.generation());
         let shape = Shape::of(dataset);
         let digest = digest(&shape);
-        let fates = resolver.fates_dir(incarnation, &dataset.name, &digest.to_string());
-        let requests = resolver.requests_by_node_dir(incarnation, &dataset.name, &digest.to_string());
+        let fates = resolver.fates_dir(incarnation, purge, &dataset.name, &digest.to_string());
+        let requests = resolver.requests_by_node_dir(incarnation, purge, &dataset.name, &digest.to_string());
         Ok(Self {
             shape: Arc::new(shape),
             digest,
+            pseudonyms: pseudonyms.clone(),
             fates: Series::open_through(&engine.store, fates, through, up_to).await?,
             requests: Series::open_covering(&engine.store, requests, up_to).await?,
         })
@@ -98,6 +121,11 @@ impl DatasetLedger {
     /// Whether no request was ever folded.
     pub(crate) fn is_empty(&self) -> bool {
         self.fates.is_empty()
+    }
+
+    /// The key of a node.
+    pub(crate) fn key_of(&self, org: &str, node: Node<'_>) -> SortedKey {
+        node_key(&self.pseudonyms, org, node)
     }
 
     /// Whether a request may name a node. Nodes that none names have no fate.

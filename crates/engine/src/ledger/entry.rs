@@ -1,6 +1,6 @@
 //! What stands in the sorted files of a dataset's ledger: fates by node, and requests by node.
 
-use alluvium_core::{BatchNumber, Error, Fate, Kind, Node, NodeKey, Op, Request, Result, Scope};
+use alluvium_core::{BatchNumber, Error, Fate, Kind, Node, NodeKey, Op, Pseudonyms, Request, Result, Scope};
 use alluvium_lake::SortedKey;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -11,11 +11,15 @@ const ORG: u8 = 0;
 const RECORD: u8 = 1;
 const ID: u8 = 2;
 
-/// The key of a node: its organisation's hash first, so that what belongs to one organisation stands together.
-pub(crate) fn node_key(org: &str, node: Node<'_>) -> SortedKey {
+/// The key of a node: its organisation's hash first, so that what belongs to one organisation stands together. An id is what the ledger knows it by.
+pub(crate) fn node_key(pseudonyms: &Pseudonyms, org: &str, node: Node<'_>) -> SortedKey {
     let mut key = [0; SortedKey::BYTES];
     key[..8].copy_from_slice(&org_key(org));
-    key[8..].copy_from_slice(&NodeKey::of(org, node).0);
+    let of_node = match node {
+        Node::Id { field, id } => NodeKey::of(org, Node::Id { field, id: &pseudonyms.known_by(org, field, id) }),
+        Node::Record(_) | Node::Org => NodeKey::of(org, node),
+    };
+    key[8..].copy_from_slice(&of_node.0);
     SortedKey(key)
 }
 
@@ -117,8 +121,9 @@ fn request_parts(value: &[u8]) -> Result<(bool, BatchNumber, &[u8])> {
 }
 
 /// The keys of the nodes a request is about, each once.
-pub(crate) fn keys_of(request: &Request) -> Vec<SortedKey> {
-    let mut keys: Vec<SortedKey> = nodes_of(request).into_iter().map(|node| node_key(&request.org, node)).collect();
+pub(crate) fn keys_of(pseudonyms: &Pseudonyms, request: &Request) -> Vec<SortedKey> {
+    let nodes = nodes_of(request).into_iter();
+    let mut keys: Vec<SortedKey> = nodes.map(|node| node_key(pseudonyms, &request.org, node)).collect();
     keys.sort_unstable();
     keys.dedup();
     keys
@@ -162,6 +167,7 @@ mod tests {
     #[test]
     fn what_belongs_to_an_organisation_stands_together() {
         let id = Node::Id { field: "lead_id", id: "x" };
+        let node_key = |org: &str, node: Node<'_>| node_key(&Pseudonyms::default(), org, node);
         assert_eq!(node_key("a", id).0[..8], node_key("a", Node::Org).0[..8]);
         assert_ne!(node_key("a", id).0[..8], node_key("b", id).0[..8]);
         assert_ne!(node_key("a", id), node_key("a", Node::Record("x")));

@@ -1,13 +1,13 @@
 //! How the files of a dataset's ledger are made: of batches of requests, span by span, each beside the requests before it; and few of many.
 
-use alluvium_core::{BatchNumber, BatchSpan, Error, FateChange, Incarnation, Kind, OrgLedger, Result};
+use alluvium_core::{BatchNumber, BatchSpan, Error, FateChange, Incarnation, Kind, OrgLedger, Pseudonyms, Result};
 use alluvium_lake::{MergeMode, SortedKey, SortedWriter, Store, in_place};
 use object_store::path::Path;
 use rayon::prelude::*;
 use tokio::task::JoinHandle;
 
 use super::dataset::DatasetLedger;
-use super::entry::{NodeFate, encode_request, keys_of, node_key};
+use super::entry::{NodeFate, encode_request, keys_of};
 use super::named::Named;
 use super::series::{LOOK_INTERVAL, MAX_LOOKS, Series};
 use crate::engine::Engine;
@@ -134,7 +134,7 @@ impl DatasetLedger {
             let Some(span) = BatchSpan::new(from, to) else { break };
             let mut accepted = engine.accepted(incarnation, span).await?;
             self.keep_own(&mut accepted);
-            let (entries, named) = in_place(|| by_node(&accepted));
+            let (entries, named) = in_place(|| by_node(&self.pseudonyms, &accepted));
             write(engine.store.clone(), self.requests.path(span), entries, named.note()).await?;
             self.find_requests(&engine.store, to, finished).await?;
         }
@@ -163,7 +163,7 @@ impl DatasetLedger {
     /// The fates that the requests of a span change. The requests themselves are written.
     async fn fold(&self, store: &Store, span: BatchSpan, mut accepted: Vec<Accepted>) -> Result<Entries> {
         self.keep_own(&mut accepted);
-        let (entries, named) = in_place(|| by_node(&accepted));
+        let (entries, named) = in_place(|| by_node(&self.pseudonyms, &accepted));
         let mut nodes: Vec<SortedKey> = entries.iter().map(|entry| entry.0).collect();
         nodes.dedup();
         // Packed while the fold goes on.
@@ -172,7 +172,7 @@ impl DatasetLedger {
         let changes_of = |(org, ledger): (&String, &OrgLedger)| {
             let mut entries: Entries = Vec::new();
             ledger.changed(span.from, span.to, &mut |FateChange { node, new: now, .. }| {
-                entries.push((node_key(org, node), NodeFate::encode(org, node, now)));
+                entries.push((self.key_of(org, node), NodeFate::encode(org, node, now)));
             });
             entries
         };
@@ -236,9 +236,9 @@ fn not_there() -> Error {
 }
 
 /// Requests under each node that they are about, in order, and what all of them are about.
-fn by_node(accepted: &[Accepted]) -> (Entries, Named) {
+fn by_node(pseudonyms: &Pseudonyms, accepted: &[Accepted]) -> (Entries, Named) {
     let of_one = |Accepted { request, batch, .. }: &Accepted| {
-        let keys = keys_of(request).into_iter().enumerate();
+        let keys = keys_of(pseudonyms, request).into_iter().enumerate();
         let entry = |(at, key)| (key, encode_request(request, *batch, at == 0));
         keys.map(entry).collect::<Vec<_>>()
     };

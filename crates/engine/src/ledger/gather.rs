@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use alluvium_core::{BatchNumber, Error, Kind, LedgerBuilder, Node, Op, OrgLedger, Request, Result, Shape};
+use alluvium_core::{BatchNumber, Error, Kind, LedgerBuilder, Node, Op, OrgLedger, Pseudonyms, Request, Result, Shape};
 use alluvium_lake::{KeySet, SortedKey, in_place};
 use futures::future::try_join_all;
 use rayon::prelude::*;
 
 use super::dataset::{DatasetLedger, parts_of};
-use super::entry::{decode_request, keys_of, node_key, org_key};
+use super::entry::{decode_request, keys_of, org_key};
 use crate::requests::Accepted;
 
 /// Requests of an organisation are found by following ids from one to the next so often; beyond it all of the organisation are read.
@@ -44,7 +44,7 @@ impl DatasetLedger {
         nodes: Vec<SortedKey>,
         up_to: BatchNumber,
     ) -> Result<BTreeMap<String, OrgLedger>> {
-        let mut gathered = Gathered::new(self.shape.clone());
+        let mut gathered = Gathered::new(self.shape.clone(), self.pseudonyms.clone());
         for accepted in accepted {
             gathered.push(&accepted.request, accepted.batch);
         }
@@ -63,7 +63,7 @@ impl DatasetLedger {
                 }
                 // Only a convert joins nodes.
                 if matches!(request.op, Op::Convert { .. }) {
-                    next.extend(keys_of(&request).into_iter().filter(|key| !seen.contains(key)));
+                    next.extend(keys_of(&self.pseudonyms, &request).into_iter().filter(|key| !seen.contains(key)));
                 }
                 gathered.push(&request, batch);
                 Ok(())
@@ -92,8 +92,8 @@ impl DatasetLedger {
     /// What the requests around one say of it.
     pub(crate) async fn told_of(&self, request: &Request) -> Result<ToldOf> {
         // A delete of what is older, or of the organisation, removes whatever else the request is about.
-        let mut nodes = keys_of(request);
-        nodes.push(node_key(&request.org, Node::Org));
+        let mut nodes = keys_of(&self.pseudonyms, request);
+        nodes.push(self.key_of(&request.org, Node::Org));
         let (around, at) = (self.around(nodes).await?, self.fates.to());
         let Some(ledger) = around.get(&request.org) else { return Ok(ToldOf::default()) };
         let ids: Vec<&str> = ledger.requests().map(|other| other.order.request_id).collect();
@@ -115,18 +115,20 @@ pub(crate) struct ToldOf {
 /// Requests that are gathered, by organisation.
 struct Gathered {
     shape: Arc<Shape>,
+    pseudonyms: Arc<Pseudonyms>,
     builders: BTreeMap<String, LedgerBuilder>,
 }
 
 impl Gathered {
-    fn new(shape: Arc<Shape>) -> Self {
-        Self { shape, builders: BTreeMap::new() }
+    fn new(shape: Arc<Shape>, pseudonyms: Arc<Pseudonyms>) -> Self {
+        Self { shape, pseudonyms, builders: BTreeMap::new() }
     }
 
     /// Adds a request; one that is there already counts once.
     fn push(&mut self, request: &Request, batch: BatchNumber) {
         if !self.builders.contains_key(&request.org) {
-            self.builders.insert(request.org.clone(), LedgerBuilder::new(self.shape.clone()));
+            let of_org = self.pseudonyms.of_org(&request.org).cloned();
+            self.builders.insert(request.org.clone(), LedgerBuilder::with_pseudonyms(self.shape.clone(), of_org));
         }
         if let Some(builder) = self.builders.get_mut(&request.org) {
             let _counts = builder.push(request, batch);

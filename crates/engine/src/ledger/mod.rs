@@ -12,5 +12,5 @@ mod named;
 mod series;
 
 pub(crate) use dataset::{DatasetLedger, shape_of};
-pub(crate) use entry::{node_key, nodes_of};
+pub(crate) use entry::nodes_of;
 pub(crate) use series::Series;

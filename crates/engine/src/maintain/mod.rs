@@ -4,6 +4,7 @@
 //! what a named reader has not read is kept for it. Deliberately not here: how files are found and fenced, see [`alluvium_lake::Vacuum`].
 
 mod purge;
+mod requests;
 mod vacuum;
 
 pub use vacuum::{VacuumReport, VacuumSummary};

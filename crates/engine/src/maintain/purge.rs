@@ -31,6 +31,11 @@ pub(super) struct Applied {
 }
 
 impl Purge {
+    /// All that a table had replaced up to a version goes at once.
+    pub(super) fn now(version: u64, at_ms: i64, purged: Purged) -> Self {
+        Self { erasures: vec![Applied { version, at_ms, purged }], wait_for_consumers: Duration::ZERO }
+    }
+
     /// The version of the last of them.
     pub(super) fn version(&self) -> u64 {
         self.erasures.last().map_or(0, |applied| applied.version)
@@ -133,7 +138,7 @@ impl Engine {
     pub(super) async fn purge_log(
         &self,
         incarnation: &Incarnation,
-        dataset: &Dataset,
+        spec: &TableSpec,
         log: &DeltaLog,
         applied: &Applied,
         now_ms: i64,
@@ -144,10 +149,10 @@ impl Engine {
         if under_way.is_some_and(is_older) || !log.cut(applied.version).await? {
             return Ok(());
         }
-        self.purged(&TableSpec::data(dataset), applied.purged, now_ms).await
+        self.purged(spec, applied.purged, now_ms).await
     }
 
-    async fn purged(&self, spec: &TableSpec, purged: Purged, now_ms: i64) -> Result<()> {
+    pub(super) async fn purged(&self, spec: &TableSpec, purged: Purged, now_ms: i64) -> Result<()> {
         PurgedTo::new(&self.store, &self.resolver, &spec.name).raise(purged, now_ms).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use alluvium_core::{Error, Incarnation, NextVersion, ReadKind, Result, TableName};
+use alluvium_core::{Error, Incarnation, NextVersion, ReadKind, Result, TableName, TableSpec};
 use alluvium_lake::{ConsumerStore, DeltaLog, Floor, PutBefore, Removed, Vacuum};
 
 use super::purge::Purge;
@@ -133,8 +133,10 @@ impl Engine {
         let dataset = self.project.datasets.iter().find(|dataset| TableName::from(&dataset.name) == *table);
         let purge = match dataset {
             Some(dataset) => self.purge_due(incarnation, dataset, &log, now_ms, !dry_run).await?,
+            None if *table == TableName::REQUESTS => self.purge_requests(incarnation, &log, now_ms, dry_run).await?,
             None => None,
         };
+        let spec = dataset.map_or_else(TableSpec::requests, TableSpec::data);
         let after = self.project.maintenance.vacuum_after.max(log.deleted_file_retention().await?.unwrap_or_default());
         let since_ms = ago(now_ms, after);
         let floor = Floor::new(&self.store, &self.resolver, table);
@@ -170,8 +172,11 @@ impl Engine {
             self.check_life(incarnation).await?;
             let removed = condemned.remove().await?;
             let applied = purge.as_ref().and_then(|purge| purge.gone(kept.from.min(at_first))).filter(|_| !awaits_batches);
-            if let (Some(dataset), Some(applied)) = (dataset, applied) {
-                self.purge_log(incarnation, dataset, &log, applied, now_ms).await?;
+            if let Some(applied) = applied {
+                self.purge_log(incarnation, &spec, &log, applied, now_ms).await?;
+            }
+            if *table == TableName::REQUESTS {
+                self.drop_old_ledgers(incarnation).await?;
             }
             removed
         };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use alluvium_core::{Dataset, Node, Op, Request};
+use alluvium_core::{Dataset, Node, Op, Request, is_pseudonym};
 use alluvium_lake::{FieldHasher, IdSet};
 
 use crate::ledger::nodes_of;
@@ -48,7 +48,12 @@ impl WantedNodes {
         if field.is_none() && !matches!(node, Node::Org) {
             return;
         }
-        let hash = field.map(|field| (field, self.fields[field].1.hash(id)));
+        // Of an id that no request spells any more, which rows have it only looking at all of them tells.
+        let (hash, up_to) = match field.filter(|_| !is_pseudonym(id)) {
+            Some(field) => (Some((field, self.fields[field].1.hash(id))), up_to),
+            None if field.is_some() => (None, i64::MAX),
+            None => (None, up_to),
+        };
         let fields = self.fields.len();
         if !self.orgs.contains_key(org) {
             self.orgs.insert(org.to_owned(), OfOrg::new(fields));

@@ -124,7 +124,7 @@ impl Counting {
 /// How many of the rows each request matched on their way.
 async fn matched(ledger: DatasetLedger, dataset: Dataset, mut hits: Vec<HitRow>) -> Result<Counted> {
     hits.sort_unstable_by(|a, b| a.org.cmp(&b.org));
-    let around = ledger.around(hits.iter().flat_map(|hit| hit.keys(&dataset)).collect()).await?;
+    let around = ledger.around(hits.iter().flat_map(|hit| hit.keys(&dataset, &ledger)).collect()).await?;
     let position = BatchNumber(ledger.position().0);
     let of_org = |(org, requests): &(&String, &OrgLedger)| {
         let first = hits.partition_point(|hit| *hit.org < ***org);

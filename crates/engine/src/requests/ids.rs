@@ -1,8 +1,9 @@
 //! Which requests were accepted, by their ids: so that the same is taken once, and another of the same id refused.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use alluvium_core::{BatchNumber, BatchSpan, Error, Incarnation, Kind, RequestDigest, Result};
+use alluvium_core::{BatchNumber, BatchSpan, Error, Incarnation, Kind, Pseudonyms, Request, RequestDigest, Result};
 use alluvium_lake::{KeyMap, MergeMode, ShutSortedFile, SortedKey, SortedWriter};
 use tokio::sync::OnceCell;
 use xxhash_rust::xxh3::xxh3_128;
@@ -21,6 +22,7 @@ pub(crate) struct RequestIds {
     /// The same, from the second look on.
     open: OnceCell<Series>,
     was_asked: AtomicBool,
+    pseudonyms: Arc<Pseudonyms>,
 }
 
 /// What is known of an id.
@@ -40,13 +42,28 @@ pub(crate) fn id_key(request_id: &str) -> SortedKey {
 impl RequestIds {
     /// The ids of the batches up to `finished`, all of which are finished. What no file tells yet is read from `requests`.
     pub(crate) async fn open(engine: &Engine, incarnation: &Incarnation, finished: BatchNumber) -> Result<Self> {
-        let directory = engine.resolver.request_ids_dir(incarnation);
+        loop {
+            let pseudonyms = engine.pseudonyms().await?;
+            match Self::open_of(engine, incarnation, finished, pseudonyms.clone()).await {
+                Err(_) if engine.have_gone_on(&pseudonyms).await? => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    async fn open_of(
+        engine: &Engine,
+        incarnation: &Incarnation,
+        finished: BatchNumber,
+        pseudonyms: Arc<Pseudonyms>,
+    ) -> Result<Self> {
+        let directory = engine.resolver.request_ids_dir(incarnation, pseudonyms.generation());
         let mut series = Series::open(&engine.store, directory, finished).await?;
         while series.to() < finished {
             let to = engine.batches_at_once(incarnation, series.to(), finished, engine.requests_folded_at_once()).await?;
             let Some(span) = BatchSpan::new(series.to(), to) else { break };
             let accepted = engine.accepted(incarnation, span).await?;
-            Self::tell(engine, incarnation, span, &accepted).await?;
+            Self::tell(engine, incarnation, pseudonyms.generation(), span, &accepted).await?;
             series.extend(finished).await?;
             if series.to() < to {
                 return Err(Error::new(Kind::Unavailable, "an index of requests was written and is not there").hint("run again"));
@@ -57,17 +74,23 @@ impl RequestIds {
             Err(e) if e.kind() == Kind::NotFound => {}
             merged => merged?,
         }
-        Ok(Self { shut: series, open: OnceCell::new(), was_asked: AtomicBool::new(false) })
+        Ok(Self { shut: series, open: OnceCell::new(), was_asked: AtomicBool::new(false), pseudonyms })
     }
 
     /// Writes down which requests the batches of a span accepted, if nobody else has.
-    pub(crate) async fn tell(engine: &Engine, incarnation: &Incarnation, span: BatchSpan, accepted: &[Accepted]) -> Result<()> {
+    pub(crate) async fn tell(
+        engine: &Engine,
+        incarnation: &Incarnation,
+        purge: u64,
+        span: BatchSpan,
+        accepted: &[Accepted],
+    ) -> Result<()> {
         let of_id = |accepted: &Accepted| {
             (id_key(&accepted.request.id), encode(KnownRequest { digest: accepted.digest, batch: accepted.batch }))
         };
         let mut entries: Vec<(SortedKey, [u8; 40])> = accepted.iter().map(of_id).collect();
         entries.sort_unstable();
-        let directory = engine.resolver.request_ids_dir(incarnation);
+        let directory = engine.resolver.request_ids_dir(incarnation, purge);
         let mut writer = SortedWriter::new(&engine.store, Series::<ShutSortedFile>::path_in(&directory, span))?;
         for (key, value) in &entries {
             writer.push(*key, value)?;
@@ -77,6 +100,11 @@ impl RequestIds {
             Err(e) if e.kind() == Kind::Conflict => Ok(()),
             written => written.map(|_size| ()),
         }
+    }
+
+    /// The digest that is known of a request if a purge has replaced any of its ids.
+    pub(crate) fn replaced_digest(&self, request: &Request) -> Option<RequestDigest> {
+        self.pseudonyms.of_org(&request.org).map(|of_org| of_org.digest(request))
     }
 
     /// What is known of these ids' keys.

@@ -13,5 +13,5 @@ pub(crate) use ids::RequestIds;
 pub(crate) use open::{RequestsTried, Retries};
 pub use show::{ChangedBy, RequestState, RequestStatus};
 pub(crate) use states::{NewRequest, StateWriter, mutation_of};
-pub(crate) use table::{Accepted, TakenHere};
+pub(crate) use table::{Accepted, TakenHere, replaced_rows};
 pub(crate) use taking::{RequestTaking, Taken};

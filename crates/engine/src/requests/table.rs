@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use alluvium_core::{
-    BatchNumber, BatchSpan, Dataset, Delete, Error, Incarnation, Job, Kind, Op, Request, RequestDigest, Result, Scope, Shard,
-    Subject, TableSpec, app_id, parse_data_file,
+    BatchNumber, BatchSpan, Dataset, Delete, Error, Incarnation, Job, Kind, Op, OrgPseudonyms, Request, RequestDigest, Result,
+    Scope, Shard, Subject, TableSpec, app_id, parse_data_file,
 };
-use alluvium_lake::{LiveFile, arrow_schema, in_place};
+use alluvium_lake::{LiveFile, arrow_schema, from_hex, in_place, to_hex};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray};
 use arrow::datatypes::Int64Type;
 use rayon::prelude::*;
@@ -79,20 +79,8 @@ pub(crate) fn request_rows(requests: &[Taken], source: &str, batch: BatchNumber,
                 Op::Delete(_) => one_subject(r).map(|s| Cow::Borrowed(s.field.as_str())),
             })
         },
-        &|| {
-            texts(|r| match &r.op {
-                Op::Convert { from: id, .. } | Op::Update { id, .. } | Op::Delete(Delete { scope: Scope::Record(id), .. }) => {
-                    Some(Cow::Borrowed(id.as_str()))
-                }
-                Op::Delete(_) => one_subject(r).map(|s| Cow::Borrowed(s.id.as_str())),
-            })
-        },
-        &|| {
-            texts(|r| match &r.op {
-                Op::Convert { to, .. } => Some(Cow::Borrowed(to.as_str())),
-                _ => None,
-            })
-        },
+        &|| texts(|r| id_of(r).map(Cow::Borrowed)),
+        &|| texts(|r| id_to(r).map(Cow::Borrowed)),
         &|| {
             texts(|r| match &r.op {
                 Op::Delete(Delete { scope: Scope::Before(before), .. }) => Some(Cow::Owned(time_text(*before))),
@@ -110,7 +98,7 @@ pub(crate) fn request_rows(requests: &[Taken], source: &str, batch: BatchNumber,
             Arc::new(TimestampMicrosecondArray::from_iter_values(times).with_timezone("UTC"))
         },
         &|| Arc::new(StringArray::from_iter_values(requests.iter().map(|taken| &taken.json))),
-        &|| Arc::new(StringArray::from_iter_values(requests.iter().map(|taken| hex(&taken.digest.0)))),
+        &|| Arc::new(StringArray::from_iter_values(requests.iter().map(|taken| to_hex(&taken.digest.0)))),
         &|| Arc::new(Int64Array::from(vec![batch.0.cast_signed(); rows])),
         &|| Arc::new(TimestampMicrosecondArray::from(vec![accepted_at_micros; rows]).with_timezone("UTC")),
         &|| Arc::new(StringArray::from(vec![source; rows])),
@@ -119,6 +107,74 @@ pub(crate) fn request_rows(requests: &[Taken], source: &str, batch: BatchNumber,
     let columns: Vec<ArrayRef> = columns.par_iter().with_max_len(1).map(|column| column()).collect();
     RecordBatch::try_new(arrow_schema(&TableSpec::requests()), columns)
         .map_err(|e| Error::new(Kind::Internal, "collecting requests").source(e))
+}
+
+/// The one id (or key) that a request is about.
+fn id_of(request: &Request) -> Option<&str> {
+    match &request.op {
+        Op::Convert { from: id, .. } | Op::Update { id, .. } | Op::Delete(Delete { scope: Scope::Record(id), .. }) => {
+            Some(id.as_str())
+        }
+        Op::Delete(_) => one_subject(request).map(|s| s.id.as_str()),
+    }
+}
+
+/// The id that a request converts to.
+fn id_to(request: &Request) -> Option<&str> {
+    match &request.op {
+        Op::Convert { to, .. } => Some(to.as_str()),
+        _ => None,
+    }
+}
+
+/// Rows of the table with other requests in place of some; `None`: `replaced` replaces none of them. Their digests are those of all ids replaced.
+pub(crate) fn replaced_rows<'p>(
+    rows: &RecordBatch,
+    replaced: &(dyn Fn(&Request) -> Option<(Request, &'p OrgPseudonyms)> + Sync),
+) -> Result<Option<RecordBatch>> {
+    let text = |name: &str| rows.column_by_name(name).and_then(|c| c.as_string_opt::<i32>()).ok_or_else(corrupt);
+    let (requests, digests) = (text("request")?, text("digest")?);
+    let replace = |row: usize| -> Result<Option<(Request, String)>> {
+        if requests.is_null(row) || digests.is_null(row) {
+            return Err(corrupt());
+        }
+        let made = replaced(&Request::from_json(requests.value(row))?);
+        Ok(made.map(|(request, pseudonyms)| {
+            let digest = to_hex(&pseudonyms.digest(&request).0);
+            (request, digest)
+        }))
+    };
+    let made: Vec<Option<(Request, String)>> =
+        in_place(|| (0..rows.num_rows()).into_par_iter().map(replace).collect::<Result<_>>())?;
+    if made.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    let column = |old: &StringArray, new: &dyn Fn(&Request, &str) -> Option<String>| -> ArrayRef {
+        let value = |(row, made): (usize, &Option<(Request, String)>)| match made {
+            Some((request, digest)) => new(request, digest),
+            None => (!old.is_null(row)).then(|| old.value(row).to_owned()),
+        };
+        Arc::new(made.iter().enumerate().map(value).collect::<StringArray>())
+    };
+    let mut columns = rows.columns().to_vec();
+    for (at, field) in rows.schema().fields().iter().enumerate() {
+        let name = field.name().as_str();
+        columns[at] = match name {
+            "id" => column(text(name)?, &|request, _| id_of(request).map(str::to_owned)),
+            "to" => column(text(name)?, &|request, _| id_to(request).map(str::to_owned)),
+            "request" => column(requests, &|request, _| Some(request.to_json())),
+            "digest" => column(digests, &|_, digest| Some(digest.to_owned())),
+            _ => continue,
+        };
+    }
+    RecordBatch::try_new(rows.schema(), columns)
+        .map(Some)
+        .map_err(|e| Error::new(Kind::Internal, "replacing ids in requests").source(e))
+}
+
+fn corrupt() -> Error {
+    Error::new(Kind::Corrupt, "the table requests holds what is no request")
+        .hint("another program wrote to it; restore it from a backup")
 }
 
 fn one_subject(request: &Request) -> Option<&Subject> {
@@ -167,22 +223,6 @@ fn time_text(micros: i64) -> String {
     text
 }
 
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|b| [b >> 4, b & 15]).map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
-}
-
-fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(bytes)
-}
-
 impl Engine {
     /// The requests that the batches of a span took in, in the order of the batches. They are finished: what is made of them here is
     /// kept for good, so a version of the table that lacks one of them is not taken for the newest.
@@ -193,6 +233,7 @@ impl Engine {
         let log = self.log_of(&TableSpec::requests());
         let intake = self.chain(incarnation, Job::Mutate, &self.project.requests.intake, Shard::WHOLE);
         let mut files = log.live_files_with(&app_id(intake.chain()), span.to).await?;
+        self.check_generation(&files).await?;
         let mut accepted = self.taken_here.take_from(&mut files);
         accepted.retain(|a| a.batch > span.from && a.batch <= span.to);
         for file in files {
@@ -213,10 +254,6 @@ impl Engine {
 }
 
 fn read_rows(rows: &RecordBatch, span: BatchSpan, accepted: &mut Vec<Accepted>) -> Result<()> {
-    let corrupt = || {
-        Error::new(Kind::Corrupt, "the table requests holds what is no request")
-            .hint("another program wrote to it; restore it from a backup")
-    };
     let column = |name: &str| rows.column_by_name(name).ok_or_else(corrupt);
     let requests = column("request")?.as_string_opt::<i32>().ok_or_else(corrupt)?;
     let digests = column("digest")?.as_string_opt::<i32>().ok_or_else(corrupt)?;
@@ -229,7 +266,7 @@ fn read_rows(rows: &RecordBatch, span: BatchSpan, accepted: &mut Vec<Accepted>) 
         if batch <= span.from || batch > span.to {
             return Ok(None);
         }
-        let digest = RequestDigest(unhex(digests.value(row)).ok_or_else(corrupt)?);
+        let digest = RequestDigest(from_hex(digests.value(row)).ok_or_else(corrupt)?);
         Ok(Some(Accepted { request: Arc::new(Request::from_json(requests.value(row))?), digest, batch }))
     };
     let read: Vec<Accepted> =

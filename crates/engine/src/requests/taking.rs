@@ -135,7 +135,8 @@ impl Taking for RequestTaking<'_> {
             let (key, digest) = (of_source.key, of_source.digest);
             let before = known.get(&key).map(|k| k.digest).or_else(|| taken.get(&key).copied());
             match before {
-                Some(same) if same == digest => {
+                // A purge has replaced ids of what was accepted, and may have of this one.
+                Some(same) if same == digest || self.ids.replaced_digest(&of_source.request) == Some(same) => {
                     self.repeated.fetch_add(1, Ordering::Relaxed);
                 }
                 Some(_) => refused.push(Refused {

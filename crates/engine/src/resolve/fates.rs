@@ -9,7 +9,7 @@ use alluvium_lake::{KeyMap, SortedKey};
 
 use super::edits::{EditPlanner, Fate, RowEdits, json_of_id};
 use super::rows::SourceRows;
-use crate::ledger::{DatasetLedger, node_key};
+use crate::ledger::DatasetLedger;
 
 /// A row that requests may have matched, by what it hangs on: the ids (and the key) that a request names; others are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,14 +23,14 @@ pub(crate) struct HitRow {
 
 impl HitRow {
     /// The keys of the nodes it hangs on.
-    pub(crate) fn keys<'h>(&'h self, dataset: &'h Dataset) -> impl Iterator<Item = SortedKey> + 'h {
+    pub(crate) fn keys<'h>(&'h self, dataset: &'h Dataset, ledger: &'h DatasetLedger) -> impl Iterator<Item = SortedKey> + 'h {
         let ids = dataset
             .identities
             .iter()
             .zip(&self.ids)
             .filter_map(|(identity, id)| Some(Node::Id { field: &identity.field, id: id.as_deref()? }));
         let nodes = ids.chain(self.key.as_deref().map(Node::Record)).chain([Node::Org]);
-        nodes.map(|node| node_key(&self.org, node))
+        nodes.map(|node| ledger.key_of(&self.org, node))
     }
 }
 
@@ -63,7 +63,7 @@ impl NamedNodes {
         for (row, number) in (0..rows.len()).zip(0_u32..) {
             let org = rows.org(row);
             let mut push = |key: Option<SortedKey>, place| named.extend(key.map(|key| NamedNode { key, row: number, place }));
-            let known = |node: Node<'_>| Some(node_key(org, node)).filter(|key| ledger.is_named(key));
+            let known = |node: Node<'_>| Some(ledger.key_of(org, node)).filter(|key| ledger.is_named(key));
             push(*orgs.entry(org).or_insert_with(|| known(Node::Org)), ORG_PLACE);
             if records && let Some(key) = rows.key(row) {
                 push(known(Node::Record(key)), RECORD_PLACE);

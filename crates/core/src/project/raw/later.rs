@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::RawKafka;
 use crate::dataset::FileFormat;
 use crate::project::at::At;
-use crate::project::text::{AfterText, DurationOrForever, DurationOrUnknown, DurationText};
+use crate::project::text::{AfterText, DurationOrForever, DurationOrUnknown, DurationText, KeyText};
 
 /// Requests to change or erase rows.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -61,8 +61,9 @@ pub(in crate::project) struct RawErase {
     pub deadline: Option<At<DurationText>>,
     /// How long an erased id is remembered (hashed) so that it stays out: `forever` (default) or a duration.
     pub remember: Option<At<DurationOrForever>>,
-    /// Where the key of those hashes is kept: `lake` (default), beside the tables.
-    pub key: Option<At<String>>,
+    /// Where the key of those hashes is kept: `lake` (default), beside the tables, for trying out; `env:NAME`; or `file:PATH`. It is 64
+    /// hexadecimal digits.
+    pub key: Option<KeyText>,
     /// How long the store keeps deleted versions of objects: `unknown` (default) or a duration.
     pub store_keeps: Option<At<DurationOrUnknown>>,
     /// How long receipts are kept; 1095d if absent.

@@ -69,7 +69,6 @@ fn the_full_example_warns_only_of_what_is_not_built_yet() {
             (30, "datasets.engagement.retention_by_org"),
             (38, "erase.deadline"),
             (38, "erase.remember"),
-            (38, "erase.key"),
             (38, "erase.store_keeps"),
             (38, "erase.keep_receipts"),
             (39, "maintenance.log_retention"),
@@ -212,7 +211,7 @@ fn the_template_runs_as_it_is_and_its_comments_are_right_too() {
     let keys: Vec<_> = all.warnings.iter().map(|w| w.key.as_str()).collect();
     let dataset = |key: &str| format!("datasets.engagement.{key}");
     assert_eq!(keys[..3], [&dataset("normalize"), &dataset("retention"), &dataset("retention_by_org")]);
-    let erase = ["erase.deadline", "erase.remember", "erase.key", "erase.store_keeps", "erase.keep_receipts"];
+    let erase = ["erase.deadline", "erase.remember", "erase.store_keeps", "erase.keep_receipts"];
     assert_eq!(keys[3..], [&erase[..], &["maintenance.log_retention", "maintenance.optimize"]].concat());
 }
 

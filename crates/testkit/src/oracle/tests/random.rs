@@ -1,8 +1,12 @@
 //! The fold equals the oracle on random histories.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use alluvium_core::{BatchNumber, Fate, Fates, Node, Op, Request, RowGroup};
+use alluvium_core::{
+    BatchNumber, Dataset, Delete, ErasureKey, Fate, Fates, Id, LedgerBuilder, Node, Op, OrgLedger, OrgPseudonyms, OrgSalt,
+    Request, RowGroup, Scope, Shape,
+};
 use proptest::prelude::*;
 
 use super::histories::{BATCHES, deletes_wait, history, rows};
@@ -14,6 +18,56 @@ const MOST: usize = 24;
 /// A dataset's place, a history and rows.
 fn world() -> impl Strategy<Value = (usize, Vec<Accepted>, Vec<OracleRow>)> {
     (0..2_usize).prop_flat_map(|at| (Just(at), history(MOST), rows(&datasets()[at])))
+}
+
+/// What the fold knows of one organisation whose ids may be replaced, of batches up to one.
+fn known_by(dataset: &Dataset, pseudonyms: &Arc<OrgPseudonyms>, accepted: &[Accepted], up_to: BatchNumber) -> OrgLedger {
+    let mut builder = LedgerBuilder::with_pseudonyms(Arc::new(Shape::of(dataset)), Some(pseudonyms.clone()));
+    for Accepted { request, batch } in accepted.iter().filter(|a| a.request.org == "O" && a.batch <= up_to) {
+        builder.push(request, *batch);
+    }
+    builder.build()
+}
+
+/// The ids that a request spells, with their fields.
+fn ids_of(request: &Request) -> Vec<(String, String)> {
+    let pair = |field: &String, id: &Id| (field.clone(), id.as_str().to_owned());
+    match &request.op {
+        Op::Convert { field, from, to } => vec![pair(field, from), pair(field, to)],
+        Op::Update { field, id, .. } => vec![pair(field, id)],
+        Op::Delete(Delete { scope: Scope::Subject(subjects), .. }) => subjects.iter().map(|s| pair(&s.field, &s.id)).collect(),
+        Op::Delete(_) => Vec::new(),
+    }
+}
+
+/// A history with pseudonyms where the requests of batches up to one spell ids that those batches purge in each dataset they count for.
+fn replaced(history: &[Accepted], purged: u64, pseudonyms: &OrgPseudonyms) -> Vec<Accepted> {
+    let of_all = Arc::new(pseudonyms.clone());
+    let gone: Vec<(Dataset, HashSet<(String, String)>)> = datasets()
+        .into_iter()
+        .map(|dataset| {
+            let mut gone = HashSet::new();
+            known_by(&dataset, &of_all, history, BatchNumber(purged)).purged(BatchNumber(purged), &mut |field, pseudonym| {
+                gone.insert((field.to_owned(), pseudonym.to_owned()));
+            });
+            (dataset, gone)
+        })
+        .collect();
+    let replace = |accepted: &Accepted| {
+        let request = &accepted.request;
+        let counts = |dataset: &Dataset, field: &str| {
+            request.dataset.as_ref().is_none_or(|name| *name == dataset.name)
+                && dataset.identities.iter().any(|i| i.field == field)
+        };
+        let goes = |field: &str, pseudonym: &str| {
+            let id = (field.to_owned(), pseudonym.to_owned());
+            gone.iter().all(|(dataset, gone)| !counts(dataset, field) || gone.contains(&id))
+        };
+        let early = request.org == "O" && accepted.batch.0 <= purged;
+        let replaced = if early { pseudonyms.replaced(request, &goes) } else { None };
+        Accepted { request: replaced.unwrap_or_else(|| request.clone()), batch: accepted.batch }
+    };
+    history.iter().map(replace).collect()
 }
 
 fn requests(history: &[Accepted]) -> Vec<Request> {
@@ -29,6 +83,36 @@ proptest! {
             let fates = Fates::fold(&ledger, BatchNumber(position));
             for row in &rows {
                 prop_assert_eq!(resolved(dataset, &fates, row), settled(dataset, &history, BatchNumber(position), row));
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_purge_of_requests_replaces_changes_no_fate((at, history, rows) in world(), purged in 0..=BATCHES) {
+        let dataset = &datasets()[at];
+        let pseudonyms = Arc::new(OrgPseudonyms::new(&ErasureKey::new([7; 32]), "O", &OrgSalt([7; 16])));
+        let replaced = replaced(&history, purged, &pseudonyms);
+        let ledger = known_by(dataset, &pseudonyms, &replaced, END);
+        // The ids that some request still spells; the others are known by their pseudonyms.
+        let shape = Shape::of(dataset);
+        let own = replaced.iter().map(|a| &a.request).filter(|request| request.org == "O" && !shape.nodes(request).is_empty());
+        let spelled: HashSet<(String, String)> = own.flat_map(ids_of).collect();
+        for position in purged..=BATCHES {
+            let fates = Fates::fold(&ledger, BatchNumber(position));
+            for row in &rows {
+                let mut looked_up = row.clone();
+                for (field, id) in &mut looked_up.ids {
+                    if let Some(id) = id && !spelled.contains(&(field.clone(), id.clone())) {
+                        *id = pseudonyms.of(field, id).into_owned();
+                    }
+                }
+                let mut got = resolved(dataset, &fates, &looked_up);
+                for (field, id) in got.iter_mut().flat_map(|got| &mut got.ids) {
+                    if id.is_some() && *id == looked_up.ids[field] {
+                        id.clone_from(&row.ids[field]);
+                    }
+                }
+                prop_assert_eq!(got, settled(dataset, &history, BatchNumber(position), row));
             }
         }
     }
