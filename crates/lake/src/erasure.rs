@@ -1,15 +1,16 @@
 //! What pseudonyms are made with, as far as it lies in the lake: which key it is, and the salts of organisations. The forms are in
 //! `docs/formats/pseudonym.md`.
 //!
-//! Place in the flow: a purge of requests writes down the salts it needs, then commits; who reads requests takes the salts of the purges that the
-//! table tells of. Salts of one number are those that whoever came first wrote.
+//! Place in the flow: a purge of requests writes down all salts there are by then, then commits; who reads requests takes the salts of the last purge that the
+//! table tells of. Salts of one number are those that whoever came first wrote, and hold those of the number before.
 
-use alluvium_core::{Error, Kind, OrgSalt, Resolver, Result};
+use std::collections::BTreeMap;
+
+use alluvium_core::{Error, Incarnation, Kind, OrgSalt, Resolver, Result};
 use bytes::Bytes;
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
-use crate::consumer::record_number;
 use crate::records::read_versioned;
 use crate::store::{PutNew, Store};
 
@@ -60,8 +61,8 @@ pub struct ErasureStore {
 impl ErasureStore {
     /// That of the namespace of `resolver`.
     #[must_use]
-    pub fn new(store: &Store, resolver: &Resolver) -> Self {
-        let directory = Path::from(resolver.erasure_dir());
+    pub fn new(store: &Store, resolver: &Resolver, incarnation: &Incarnation) -> Self {
+        let directory = Path::from(resolver.erasure_dir(incarnation));
         Self { store: store.clone(), key: directory.clone().join("key.json"), salts: directory.join("salts") }
     }
 
@@ -85,20 +86,14 @@ impl ErasureStore {
         Ok(())
     }
 
-    /// The numbers of the purges that gave organisations their salts, ascending.
-    ///
-    /// # Errors
-    /// [`Kind::Unavailable`] if the store failed.
-    pub async fn numbers(&self) -> Result<Vec<u64>> {
-        let found = self.store.list(&self.salts, None).await?;
-        Ok(found.iter().filter_map(|f| f.path.filename().and_then(record_number)).collect())
-    }
-
-    /// The salts that the purge of that number gave.
+    /// The salts of organisations as of the purge of that number; before the first there are none.
     ///
     /// # Errors
     /// As [`ErasureStore::key`]; [`Kind::Corrupt`] if they are not there.
-    pub async fn salts(&self, number: u64) -> Result<Vec<(String, OrgSalt)>> {
+    pub async fn salts(&self, number: u64) -> Result<BTreeMap<String, OrgSalt>> {
+        if number == 0 {
+            return Ok(BTreeMap::new());
+        }
         let path = self.path(number);
         let gone = || Error::new(Kind::Corrupt, format!("{path} is gone")).hint("restore it from a backup of the storage");
         let bytes = self.store.get(&path).await?.ok_or_else(gone)?;
@@ -108,16 +103,23 @@ impl ErasureStore {
         record.salts.into_iter().map(salt).collect()
     }
 
-    /// Gives salts to organisations under that number, unless some stand there.
+    /// The salts as of the purge of that number, which it will commit with: those of the number before, and of these organisations; unless others
+    /// stand there.
     ///
     /// # Errors
-    /// As [`ErasureStore::put_key`].
-    pub async fn give_salts(&self, number: u64, orgs: &[&str]) -> Result<()> {
+    /// As [`ErasureStore::salts`].
+    pub async fn give_salts(&self, number: u64, orgs: impl Iterator<Item = &str> + Send) -> Result<BTreeMap<String, OrgSalt>> {
+        let mut salts = self.salts(number - 1).await?;
         let machine = self.store.machine();
-        let salt = |org: &&str| SaltOfOrg { org: (*org).to_owned(), salt: to_hex(machine.fresh_id().as_bytes()) };
-        let record = SaltsRecord { format: ERASURE_FORMAT, salts: orgs.iter().map(salt).collect() };
-        let _what_stands_there_is_read = self.put(&self.path(number), &record).await?;
-        Ok(())
+        for org in orgs {
+            if !salts.contains_key(org) {
+                salts.insert(org.to_owned(), OrgSalt(*machine.fresh_id().as_bytes()));
+            }
+        }
+        let salts = salts.into_iter().map(|(org, salt)| SaltOfOrg { org, salt: to_hex(&salt.0) });
+        let record = SaltsRecord { format: ERASURE_FORMAT, salts: salts.collect() };
+        let _what_stands_there_counts = self.put(&self.path(number), &record).await?;
+        self.salts(number).await
     }
 
     async fn put(&self, path: &Path, record: &impl Serialize) -> Result<PutNew> {

@@ -145,19 +145,29 @@ impl Resolver {
 
     /// The name of the directory of all that is made from requests as of a purge of them: `<incarnation>`, or `<incarnation>-<purge>` after the
     /// first.
-    #[must_use]
-    pub fn ledger_name(incarnation: &Incarnation, purge: u64) -> String {
+    fn ledger_name(incarnation: &Incarnation, purge: u64) -> String {
         if purge == 0 { incarnation.0.clone() } else { format!("{}-{purge}", incarnation.0) }
+    }
+
+    /// Whether such a directory is older: of an earlier purge, or of another incarnation.
+    #[must_use]
+    pub fn is_older_ledger(name: &str, incarnation: &Incarnation, purge: u64) -> bool {
+        let of = match name.strip_prefix(incarnation.0.as_str()) {
+            Some("") => Some(0),
+            Some(rest) => rest.strip_prefix('-').and_then(|number| number.parse().ok()),
+            None => None,
+        };
+        of.is_none_or(|of| of < purge)
     }
 
     fn ledger_dir(&self, incarnation: &Incarnation, purge: u64) -> String {
         format!("{}/{}", self.ledgers_dir(), Self::ledger_name(incarnation, purge))
     }
 
-    /// The directory of what pseudonyms are made with: `<ns>/_alluvium/erase`.
+    /// The directory of what pseudonyms are made with: `<ns>/_alluvium/erase/<incarnation>`.
     #[must_use]
-    pub fn erasure_dir(&self) -> String {
-        format!("{}/erase", self.memory_dir())
+    pub fn erasure_dir(&self, incarnation: &Incarnation) -> String {
+        format!("{}/erase/{}", self.memory_dir(), incarnation.0)
     }
 
     /// The directory of the ids of requests that were accepted: `<ledger>/ids`.

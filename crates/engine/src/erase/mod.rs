@@ -6,10 +6,9 @@
 
 mod key;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use alluvium_core::{Dataset, ErasureKey, Error, Job, Kind, OrgSalt, Pseudonyms, Result, TableName, parse_data_file};
+use alluvium_core::{Dataset, ErasureKey, Error, Incarnation, Job, Kind, Pseudonyms, Result, TableName, parse_data_file};
 use alluvium_lake::{ErasureStore, LiveFile, from_hex, to_hex};
 
 use crate::engine::Engine;
@@ -33,23 +32,19 @@ impl Engine {
     ///
     /// # Errors
     /// [`Kind::Unavailable`] if ids were replaced and the key is not at hand or another.
-    pub(crate) async fn pseudonyms(&self) -> Result<Arc<Pseudonyms>> {
+    pub(crate) async fn pseudonyms(&self, incarnation: &Incarnation) -> Result<Arc<Pseudonyms>> {
         if let Some(known) = self.known_pseudonyms.get() {
             return Ok(known);
         }
-        let numbers = self.erasure().numbers().await?;
-        let loaded = if numbers.is_empty() {
-            Pseudonyms::default()
-        } else {
-            // Salts of a purge that did not come to its end are not used yet.
-            let generation = self.purges_of_requests().await?;
-            let mut salts: BTreeMap<String, OrgSalt> = BTreeMap::new();
-            for number in numbers.into_iter().filter(|number| *number <= generation) {
-                for (org, salt) in self.erasure().salts(number).await? {
-                    salts.entry(org).or_insert(salt);
+        let erasure = self.erasure(incarnation);
+        let loaded = match erasure.key().await? {
+            None => Pseudonyms::default(),
+            Some(_) => match self.purges_of_requests().await? {
+                0 => Pseudonyms::default(),
+                generation => {
+                    Pseudonyms::new(generation, &self.erasure_key(incarnation).await?, erasure.salts(generation).await?)
                 }
-            }
-            if salts.is_empty() { Pseudonyms::default() } else { Pseudonyms::new(generation, &self.erasure_key().await?, salts) }
+            },
         };
         let loaded = Arc::new(loaded);
         self.known_pseudonyms.set(Some(loaded.clone()));
@@ -62,17 +57,9 @@ impl Engine {
     }
 
     /// Whether a purge of requests has gone on since those pseudonyms were known; then the new ones are known from now on.
-    pub(crate) async fn have_gone_on(&self, since: &Pseudonyms) -> Result<bool> {
+    pub(crate) async fn have_gone_on(&self, incarnation: &Incarnation, since: &Pseudonyms) -> Result<bool> {
         self.forget_pseudonyms();
-        Ok(self.pseudonyms().await?.generation() != since.generation())
-    }
-
-    /// Refuses to read requests of which a purge that this process does not know of has replaced ids.
-    pub(crate) async fn check_generation(&self, files: &[LiveFile]) -> Result<()> {
-        if generation_of(files) > self.pseudonyms().await?.generation() {
-            return Err(Error::new(Kind::Unavailable, "requests were purged while they were read").hint("run again"));
-        }
-        Ok(())
+        Ok(self.pseudonyms(incarnation).await?.generation() != since.generation())
     }
 
     /// How many purges of requests have been.
@@ -81,20 +68,20 @@ impl Engine {
         if !log.exists().await? {
             return Ok(0);
         }
-        Ok(generation_of(&log.live_files(None).await?))
+        Ok(generation_of(log.live_files(None).await?.iter()))
     }
 
-    pub(crate) fn erasure(&self) -> ErasureStore {
-        ErasureStore::new(&self.store, &self.resolver)
+    pub(crate) fn erasure(&self, incarnation: &Incarnation) -> ErasureStore {
+        ErasureStore::new(&self.store, &self.resolver, incarnation)
     }
 
     /// The key, if one was used already: it must be the same.
-    async fn erasure_key(&self) -> Result<ErasureKey> {
+    async fn erasure_key(&self, incarnation: &Incarnation) -> Result<ErasureKey> {
         let gone = || {
             Error::new(Kind::Corrupt, "ids were replaced by pseudonyms, and which key made them is gone")
-                .hint("restore _alluvium/erase/key.json from a backup of the storage")
+                .hint("restore key.json below _alluvium/erase from a backup of the storage")
         };
-        let record = self.erasure().key().await?.ok_or_else(gone)?;
+        let record = self.erasure(incarnation).key().await?.ok_or_else(gone)?;
         let key = match (self.project_key()?, &record.key) {
             (Some(key), _) => key,
             (None, Some(hex)) => ErasureKey::new(from_hex(hex).ok_or_else(gone)?),
@@ -108,25 +95,25 @@ impl Engine {
         };
         if to_hex(&key.check_value()) != record.check {
             return Err(Error::new(Kind::Unavailable, "the key of erased ids is not the one that was used before")
-                .hint("give the key that was used before: with another one, who was erased would not be known again"));
+                .hint("give the key that was used before: with another one, who was erased would not be known again. If no vacuum has replaced ids yet, delete key.json below _alluvium/erase"));
         }
         Ok(key)
     }
 
     /// The key; from now on it is the namespace's.
-    pub(crate) async fn erasure_key_or_new(&self) -> Result<ErasureKey> {
-        if self.erasure().key().await?.is_none() {
-            self.erasure().put_key(&self.new_key_record()?).await?;
+    pub(crate) async fn erasure_key_or_new(&self, incarnation: &Incarnation) -> Result<ErasureKey> {
+        if self.erasure(incarnation).key().await?.is_none() {
+            self.erasure(incarnation).put_key(&self.new_key_record()?).await?;
         }
-        self.erasure_key().await
+        self.erasure_key(incarnation).await
     }
 }
 
 /// How many purges of requests these files tell of: each leaves files of its own.
-fn generation_of(files: &[LiveFile]) -> u64 {
+pub(crate) fn generation_of<'f>(files: impl Iterator<Item = &'f LiveFile>) -> u64 {
     let purge = |file: &LiveFile| {
         let name = parse_data_file(&file.path)?;
         (name.chain.dataset.0 == Dataset::REQUESTS && name.chain.job == Job::Vacuum).then_some(name.key.batch.0)
     };
-    files.iter().filter_map(purge).max().unwrap_or(0)
+    files.filter_map(purge).max().unwrap_or(0)
 }

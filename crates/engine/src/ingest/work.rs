@@ -201,7 +201,7 @@ impl<'a> ChainWork<'a> {
             return;
         };
         let told = async {
-            let purge = self.engine.pseudonyms().await?.generation();
+            let purge = self.engine.pseudonyms(&self.incarnation).await?.generation();
             RequestIds::tell(self.engine, &self.incarnation, purge, span, &accepted).await
         };
         if let Err(error) = told.await {

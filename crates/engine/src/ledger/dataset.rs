@@ -42,9 +42,9 @@ impl DatasetLedger {
         table: Option<LedgerPosition>,
     ) -> Result<Self> {
         loop {
-            let pseudonyms = engine.pseudonyms().await?;
+            let pseudonyms = engine.pseudonyms(incarnation).await?;
             match Self::known_by(&pseudonyms, engine, incarnation, dataset, position, table).await {
-                Err(_) if engine.have_gone_on(&pseudonyms).await? => {}
+                Err(_) if engine.have_gone_on(incarnation, &pseudonyms).await? => {}
                 ledger => return ledger,
             }
         }
@@ -78,7 +78,7 @@ impl DatasetLedger {
         dataset: &Dataset,
         position: LedgerPosition,
     ) -> Result<Option<Self>> {
-        let pseudonyms = engine.pseudonyms().await?;
+        let pseudonyms = engine.pseudonyms(incarnation).await?;
         let ledger = Self::open(&pseudonyms, engine, incarnation, dataset, position, BatchNumber(position.0)).await?;
         let finished = BatchNumber(position.0);
         Ok(Some(ledger).filter(|ledger| ledger.fates.to() == finished && ledger.requests.to() >= finished))

@@ -58,12 +58,13 @@ impl DatasetLedger {
         (finished, at): (BatchNumber, BatchNumber),
         (writing, merging): (&mut Option<Task<()>>, &mut Option<JoinHandle<Vec<Path>>>),
     ) -> Result<bool> {
+        let generation = Some(self.pseudonyms.generation());
         let next = async |from: BatchNumber| {
             // What changed since the table's position is asked for, and is not in a file that begins before it.
             let end = if from < at { at } else { finished };
             let to = engine.batches_at_once(incarnation, from, end, engine.requests_folded_at_once()).await?;
             let Some(span) = BatchSpan::new(from, to) else { return Ok(None) };
-            Ok::<_, Error>(Some((span, engine.accepted(incarnation, span).await?)))
+            Ok::<_, Error>(Some((span, engine.accepted(incarnation, span, generation).await?)))
         };
         let mut has_merged = false;
         let mut read = next(self.fates.to()).await?;
@@ -132,7 +133,7 @@ impl DatasetLedger {
             let from = self.requests.to();
             let to = engine.batches_at_once(incarnation, from, self.fates.to(), engine.requests_folded_at_once()).await?;
             let Some(span) = BatchSpan::new(from, to) else { break };
-            let mut accepted = engine.accepted(incarnation, span).await?;
+            let mut accepted = engine.accepted(incarnation, span, Some(self.pseudonyms.generation())).await?;
             self.keep_own(&mut accepted);
             let (entries, named) = in_place(|| by_node(&self.pseudonyms, &accepted));
             write(engine.store.clone(), self.requests.path(span), entries, named.note()).await?;

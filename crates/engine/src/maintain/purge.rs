@@ -117,7 +117,7 @@ impl Engine {
         while from < at {
             let to = self.batches_at_once(incarnation, from, at, self.requests_folded_at_once()).await?;
             let Some(span) = BatchSpan::new(from, to) else { break };
-            for accepted in self.accepted(incarnation, span).await? {
+            for accepted in self.accepted(incarnation, span, None).await? {
                 match erased_by(&accepted.request, &shape, &purged) {
                     Erases::Nothing => continue,
                     Erases::Late => {}

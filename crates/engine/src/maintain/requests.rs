@@ -10,7 +10,7 @@ use std::sync::Arc;
 use alluvium_core::{
     Attempt, BatchKey, BatchNumber, BatchOutcome, BatchRecord, BatchSpan, Dataset, Delete, DoneMark, Error, Incarnation, Job,
     Kind, LedgerBuilder, LedgerPosition, Node, Op, OrgPseudonyms, Pseudonyms, RECORD_FORMAT, Range, RecordBody, Recorded,
-    Request, Result, Scope, Shape, Shard, TableFiles, TableName, TableSpec, app_id, parse_data_file,
+    Request, Resolver, Result, Scope, Shape, Shard, TableFiles, TableName, TableSpec, app_id, parse_data_file,
 };
 use alluvium_lake::{
     ChainStore, Commit, DeltaLog, LedgerRule, LiveFile, Published, Purged, PurgedTo, PutNew, StageSettings, Stager, blocking,
@@ -39,12 +39,14 @@ impl Replacing {
     fn replaced(&self, request: &Request) -> Option<(Request, &OrgPseudonyms)> {
         let (pseudonyms, gone) = self.gone.get(&request.org)?;
         let is_everywhere = |field: &str, pseudonym: &str| {
+            let id = (field.to_owned(), pseudonym.to_owned());
             let has = |shape: &Shape| is_named_by(shape, request) && shape.identity_fields().any(|name| name == field);
-            let mut about = self.shapes.iter().zip(gone).filter(|(shape, _)| has(shape)).peekable();
-            about.peek().is_some()
-                && about.all(|(shape, gone)| {
-                    !shape.nodes(request).is_empty() && gone.contains(&(field.to_owned(), pseudonym.to_owned()))
-                })
+            let counts = |shape: &Shape| !shape.nodes(request).is_empty();
+            // An update of columns that a dataset does not have is nothing to it. A convert to an id that its column cannot hold is nothing either,
+            // but would not be told from others once the id is replaced, so it stays.
+            let is_about = |shape: &Shape| has(shape) && (counts(shape) || !matches!(request.op, Op::Update { .. }));
+            let mut about = self.shapes.iter().zip(gone).filter(|(shape, _)| is_about(shape)).peekable();
+            about.peek().is_some() && about.all(|(shape, gone)| counts(shape) && gone.contains(&id))
         };
         Some((pseudonyms.replaced(request, &is_everywhere)?, pseudonyms.as_ref()))
     }
@@ -70,24 +72,36 @@ impl Engine {
         now_ms: i64,
         dry_run: bool,
     ) -> Result<Option<Purge>> {
+        if dry_run {
+            return Ok(None);
+        }
+        self.forget_pseudonyms();
+        let chain = self.chain(incarnation, Job::Vacuum, self.requests_intake(), Shard::WHOLE);
+        // What is under way holds up whatever else looks back.
+        self.end_replacing(incarnation, log, &chain).await?;
         let to = self.purged_in_all(incarnation).await?;
         let before = PurgedTo::new(&self.store, &self.resolver, &TableName::REQUESTS).get().await?;
-        if dry_run || to <= before.to {
+        if to <= before.to {
             return Ok(None);
         }
         let purged = Purged { to, erased_until: None };
         let shapes: Vec<Arc<Shape>> = self.project.datasets.iter().map(|dataset| Arc::new(Shape::of(dataset))).collect();
         let orgs = self.orgs_with_erasures(incarnation, before.to, to, &shapes).await?;
-        if orgs.is_empty() {
-            self.purged(&TableSpec::requests(), purged, now_ms).await?;
-            return Ok(None);
-        }
-        let chain = self.chain(incarnation, Job::Vacuum, self.requests_intake(), Shard::WHOLE);
         for _ in 0..MAX_ATTEMPTS {
-            if !Box::pin(self.replace_once(incarnation, log, &chain, &orgs, to, &shapes)).await? {
-                let Some(state) = log.state(&app_id(chain.chain())).await? else { return Ok(None) };
-                return Ok(Some(Purge::now(state.version(), now_ms, purged)));
+            if !orgs.is_empty() && Box::pin(self.replace_once(incarnation, log, &chain, &orgs, to, &shapes)).await? {
+                self.end_replacing(incarnation, log, &chain).await?;
+                continue;
             }
+            // One that was held up before it came to its end is gone on with.
+            let last = chain.listing().await?.newest_done();
+            let mark = match last {
+                Some(last) => chain.done_mark(last).await?,
+                None => None,
+            };
+            return match mark {
+                Some(mark) => Ok(Some(Purge::now(mark.table_version, now_ms, purged))),
+                None => self.purged(&TableSpec::requests(), purged, now_ms).await.map(|()| None),
+            };
         }
         Err(Error::new(Kind::Unavailable, "the table requests changed whenever its ids were replaced").hint("run again later"))
     }
@@ -114,7 +128,7 @@ impl Engine {
         to: LedgerPosition,
         shapes: &[Arc<Shape>],
     ) -> Result<BTreeSet<String>> {
-        let known = self.pseudonyms().await?;
+        let known = self.pseudonyms(incarnation).await?;
         let mut orgs = BTreeSet::new();
         self.each_accepted(incarnation, after, to, &mut |request, _| {
             if known.of_org(&request.org).is_some() || purges(request, shapes) {
@@ -137,7 +151,7 @@ impl Engine {
         while from < to {
             let next = self.batches_at_once(incarnation, from, to, self.requests_folded_at_once()).await?;
             let Some(span) = BatchSpan::new(from, next) else { break };
-            for accepted in self.accepted(incarnation, span).await? {
+            for accepted in self.accepted(incarnation, span, None).await? {
                 tell(&accepted.request, accepted.batch);
             }
             from = next;
@@ -145,7 +159,28 @@ impl Engine {
         Ok(())
     }
 
-    /// One attempt to replace what must be; whether it may be that more must.
+    /// Brings the batch that is under way to its end: as it was recorded, or as one that changes nothing.
+    async fn end_replacing(&self, incarnation: &Incarnation, log: &DeltaLog, chain: &ChainStore) -> Result<()> {
+        for _ in 0..MAX_ATTEMPTS {
+            let listing = chain.listing().await?;
+            let Some(newest) = listing.newest() else { return Ok(()) };
+            if listing.done.contains(&newest.batch) {
+                return drop_old_records(chain, &listing, newest.batch).await;
+            }
+            if let Some(record) = chain.record(newest).await?
+                && self.publish_replaced(incarnation, log, chain, &record, true).await?
+            {
+                continue;
+            }
+            let too_often = || Error::new(Kind::Internal, "replacing ids in requests was attempted too often");
+            let key = BatchKey { attempt: newest.attempt.next().ok_or_else(too_often)?, ..newest };
+            let nothing = self.record(chain, key, LedgerPosition::BEGINNING, TableFiles::default());
+            self.write_and_publish(incarnation, log, chain, &nothing).await?;
+        }
+        Err(Error::new(Kind::Unavailable, "a purge of requests does not come to its end").hint("run again later"))
+    }
+
+    /// One batch that replaces what must be; `false`: nothing must.
     async fn replace_once(
         &self,
         incarnation: &Incarnation,
@@ -155,40 +190,18 @@ impl Engine {
         to: LedgerPosition,
         shapes: &[Arc<Shape>],
     ) -> Result<bool> {
-        let listing = chain.listing().await?;
-        let unfinished = listing.newest().filter(|newest| !listing.done.contains(&newest.batch));
-        let key = match unfinished {
-            None => {
-                if let Some(newest) = listing.newest() {
-                    drop_old_records(chain, &listing, newest.batch).await?;
-                }
-                BatchKey {
-                    batch: listing.newest().map_or(BatchNumber::FIRST, |newest| newest.batch.next()),
-                    attempt: Attempt::FIRST,
-                }
-            }
-            Some(newest) => {
-                let record = chain.record(newest).await?;
-                if let Some(record) = record
-                    && self.publish_replaced(incarnation, log, chain, &record, true).await?
-                {
-                    return Ok(true);
-                }
-                let attempt = newest.attempt.next();
-                let too_often = || Error::new(Kind::Internal, "replacing ids in requests was attempted too often");
-                BatchKey { attempt: attempt.ok_or_else(too_often)?, ..newest }
-            }
-        };
-        let pseudonyms = self.give_pseudonyms(key.batch.0, orgs).await?;
+        let batch = chain.listing().await?.newest().map_or(BatchNumber::FIRST, |newest| newest.batch.next());
+        let key = BatchKey { batch, attempt: Attempt::FIRST };
+        let erasure_key = self.erasure_key_or_new(incarnation).await?;
+        self.check_life(incarnation).await?;
+        let salts = self.erasure(incarnation).give_salts(batch.0, orgs.iter().map(String::as_str)).await?;
+        // Salts that another process gave under this number may lack one; they have it under the next.
+        let has_all = orgs.iter().all(|org| salts.contains_key(org));
+        let pseudonyms = Pseudonyms::new(batch.0, &erasure_key, salts);
         let replacing = self.replacing(incarnation, &pseudonyms, orgs, to, shapes).await?;
-        let staged = self.stage_replaced(log, chain, key, Arc::new(replacing)).await?;
-        let Some(data) = staged else {
-            // A batch that was recorded before and lost its attempt must come to an end.
-            if unfinished.is_none() {
-                return Ok(false);
-            }
-            let nothing = self.record(chain, key, to, TableFiles::default());
-            return self.write_and_publish(incarnation, log, chain, &nothing).await.map(|()| true);
+        let data = match self.stage_replaced(log, chain, key, Arc::new(replacing)).await? {
+            None if has_all => return Ok(false),
+            data => data.unwrap_or_default(),
         };
         let record = self.record(chain, key, to, data);
         self.write_and_publish(incarnation, log, chain, &record).await.map(|()| true)
@@ -274,25 +287,6 @@ impl Engine {
         chain.mark_done(&mark).await?;
         self.forget_pseudonyms();
         Ok(true)
-    }
-
-    /// The pseudonyms of organisations as of a purge, which gives salts to those that have none, unless it did so before.
-    async fn give_pseudonyms(&self, purge: u64, orgs: &BTreeSet<String>) -> Result<Pseudonyms> {
-        let key = self.erasure_key_or_new().await?;
-        let erasure = self.erasure();
-        let mut salts = BTreeMap::new();
-        let numbers = erasure.numbers().await?;
-        for number in numbers.iter().filter(|number| **number <= purge) {
-            for (org, salt) in erasure.salts(*number).await? {
-                salts.entry(org).or_insert(salt);
-            }
-        }
-        let without: Vec<&str> = orgs.iter().filter(|org| !salts.contains_key(*org)).map(String::as_str).collect();
-        if !without.is_empty() && !numbers.contains(&purge) {
-            erasure.give_salts(purge, &without).await?;
-            salts.extend(erasure.salts(purge).await?);
-        }
-        Ok(Pseudonyms::new(purge, &key, salts))
     }
 
     /// What the requests up to a position make go, in organisations that have pseudonyms.
@@ -384,10 +378,10 @@ impl Engine {
 
     /// Removes the ledgers that were folded from requests as they were before the last purge of them.
     pub(super) async fn drop_old_ledgers(&self, incarnation: &Incarnation) -> Result<()> {
-        let now = alluvium_core::Resolver::ledger_name(incarnation, self.purges_of_requests().await?);
+        let now = self.purges_of_requests().await?;
         let directory = object_store::path::Path::from(self.resolver.ledgers_dir());
         for name in self.store.list_directories(&directory).await? {
-            if name == now {
+            if !Resolver::is_older_ledger(&name, incarnation, now) {
                 continue;
             }
             let old = directory.clone().join(name);

@@ -172,11 +172,11 @@ impl Engine {
             self.check_life(incarnation).await?;
             let removed = condemned.remove().await?;
             let applied = purge.as_ref().and_then(|purge| purge.gone(kept.from.min(at_first))).filter(|_| !awaits_batches);
-            if let Some(applied) = applied {
-                self.purge_log(incarnation, &spec, &log, applied, now_ms).await?;
-            }
             if *table == TableName::REQUESTS {
                 self.drop_old_ledgers(incarnation).await?;
+            }
+            if let Some(applied) = applied {
+                self.purge_log(incarnation, &spec, &log, applied, now_ms).await?;
             }
             removed
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use alluvium_core::{
     Attempt, BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Range, RecordBody,
-    Recorded, Requests, Result, Shard, TableName, TableSpec, app_id, parse_data_file,
+    Recorded, Requests, Result, Shard, TableName, TableSpec, app_id,
 };
 use alluvium_lake::{ChainListing, ChainStore, LeaseWatch, PutNew};
 use bytes::Bytes;
@@ -222,7 +222,7 @@ impl Engine {
                 None => {
                     let rows = match &mut in_table {
                         Some(rows) => rows,
-                        none => none.insert(self.requests_by_batch().await?),
+                        none => none.insert(self.requests_by_batch(incarnation).await?),
                     };
                     rows.get(&BatchNumber(batch)).copied().unwrap_or(Requests::MAX_BATCH_REQUESTS)
                 }
@@ -234,14 +234,18 @@ impl Engine {
         Ok(to)
     }
 
-    /// How many requests each batch took in, as far as files of its own in the table tell.
-    async fn requests_by_batch(&self) -> Result<HashMap<BatchNumber, u64>> {
+    /// How many requests each batch took in, as far as files that hold those of one batch tell.
+    async fn requests_by_batch(&self, incarnation: &Incarnation) -> Result<HashMap<BatchNumber, u64>> {
         let mut rows: HashMap<BatchNumber, u64> = HashMap::new();
-        for file in self.log(&TableName::REQUESTS).live_files(None).await? {
-            let own = parse_data_file(&file.path)
-                .filter(|name| name.chain.dataset.0 == Dataset::REQUESTS && name.chain.job == Job::Mutate);
-            if let (Some(name), Some(of_file)) = (own, file.rows) {
-                *rows.entry(name.key.batch).or_default() += of_file;
+        let intake = self.chain(incarnation, Job::Mutate, self.requests_intake(), Shard::WHOLE);
+        for (file, bounds) in
+            self.log(&TableName::REQUESTS).live_files_with(&app_id(intake.chain()), BatchNumber(0), "batch_id").await?
+        {
+            // A purge puts a file in the place of each.
+            if let (Some((first, last)), Some(of_file)) = (bounds, file.rows)
+                && first == last
+            {
+                *rows.entry(BatchNumber(first.unsigned_abs())).or_default() += of_file;
             }
         }
         Ok(rows)

@@ -43,9 +43,9 @@ impl RequestIds {
     /// The ids of the batches up to `finished`, all of which are finished. What no file tells yet is read from `requests`.
     pub(crate) async fn open(engine: &Engine, incarnation: &Incarnation, finished: BatchNumber) -> Result<Self> {
         loop {
-            let pseudonyms = engine.pseudonyms().await?;
+            let pseudonyms = engine.pseudonyms(incarnation).await?;
             match Self::open_of(engine, incarnation, finished, pseudonyms.clone()).await {
-                Err(_) if engine.have_gone_on(&pseudonyms).await? => {}
+                Err(_) if engine.have_gone_on(incarnation, &pseudonyms).await? => {}
                 opened => return opened,
             }
         }
@@ -62,7 +62,7 @@ impl RequestIds {
         while series.to() < finished {
             let to = engine.batches_at_once(incarnation, series.to(), finished, engine.requests_folded_at_once()).await?;
             let Some(span) = BatchSpan::new(series.to(), to) else { break };
-            let accepted = engine.accepted(incarnation, span).await?;
+            let accepted = engine.accepted(incarnation, span, Some(pseudonyms.generation())).await?;
             Self::tell(engine, incarnation, pseudonyms.generation(), span, &accepted).await?;
             series.extend(finished).await?;
             if series.to() < to {

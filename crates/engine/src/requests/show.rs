@@ -122,7 +122,8 @@ impl Engine {
         let Some(incarnation) = self.existing_incarnation().await? else { return Ok(0) };
         let from = self.ledger_positions(&incarnation).await?.remove(&dataset.name).unwrap_or(LedgerPosition::BEGINNING);
         let Some(span) = BatchSpan::new(BatchNumber(from.0), self.requests_taken(&incarnation).await?) else { return Ok(0) };
-        Ok(self.accepted(&incarnation, span).await?.iter().filter(|accepted| counts(&accepted.request, dataset)).count() as u64)
+        Ok(self.accepted(&incarnation, span, None).await?.iter().filter(|accepted| counts(&accepted.request, dataset)).count()
+            as u64)
     }
 
     async fn request_statuses(&self, id: Option<&str>) -> Result<Vec<RequestStatus>> {

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use alluvium_core::{
-    BatchNumber, BatchSpan, Dataset, Delete, Error, Incarnation, Job, Kind, Op, OrgPseudonyms, Request, RequestDigest, Result,
-    Scope, Shard, Subject, TableSpec, app_id, parse_data_file,
+    BatchNumber, BatchSpan, Delete, Error, Incarnation, Job, Kind, Op, OrgPseudonyms, Request, RequestDigest, Result, Scope,
+    Shard, Subject, TableSpec, app_id,
 };
 use alluvium_lake::{LiveFile, arrow_schema, from_hex, in_place, to_hex};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray};
@@ -14,6 +14,7 @@ use rayon::prelude::*;
 
 use super::taking::Taken;
 use crate::engine::Engine;
+use crate::erase::generation_of;
 use crate::source::push_time;
 
 /// A request, and the batch that took it in.
@@ -228,21 +229,29 @@ impl Engine {
     /// kept for good, so a version of the table that lacks one of them is not taken for the newest.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if the table cannot be read, lacks a batch, or holds what is no request.
-    pub(crate) async fn accepted(&self, incarnation: &Incarnation, span: BatchSpan) -> Result<Vec<Accepted>> {
+    /// [`Kind::Corrupt`] if the table cannot be read, lacks a batch, or holds what is no request; [`Kind::Unavailable`] if it does not tell of
+    /// so many purges, where that is asked: what is made of the requests then is wrong.
+    pub(crate) async fn accepted(
+        &self,
+        incarnation: &Incarnation,
+        span: BatchSpan,
+        generation: Option<u64>,
+    ) -> Result<Vec<Accepted>> {
         let log = self.log_of(&TableSpec::requests());
         let intake = self.chain(incarnation, Job::Mutate, &self.project.requests.intake, Shard::WHOLE);
-        let mut files = log.live_files_with(&app_id(intake.chain()), span.to).await?;
-        self.check_generation(&files).await?;
+        let files = log.live_files_with(&app_id(intake.chain()), span.to, "batch_id").await?;
+        if generation.is_some_and(|generation| generation != generation_of(files.iter().map(|(file, _)| file))) {
+            return Err(Error::new(Kind::Unavailable, "requests were purged while they were read").hint("run again"));
+        }
+        let has_any = |bounds: Option<(i64, i64)>| {
+            let number = |batch: BatchNumber| i64::try_from(batch.0).unwrap_or(i64::MAX);
+            bounds.is_none_or(|(first, last)| last > number(span.from) && first <= number(span.to))
+        };
+        // Those of a purge hold several batches.
+        let mut files: Vec<LiveFile> = files.into_iter().filter(|(_, bounds)| has_any(*bounds)).map(|(file, _)| file).collect();
         let mut accepted = self.taken_here.take_from(&mut files);
         accepted.retain(|a| a.batch > span.from && a.batch <= span.to);
         for file in files {
-            // A file of the intake's own holds one batch; those of other jobs and programs hold any.
-            let batch =
-                parse_data_file(&file.path).filter(|f| f.chain.dataset.0 == Dataset::REQUESTS && f.chain.job == Job::Mutate);
-            if batch.is_some_and(|f| f.key.batch <= span.from || f.key.batch > span.to) {
-                continue;
-            }
             for rows in log.read_columns(&file.path, &["request", "digest", "batch_id"]).await? {
                 let rows = rows?;
                 in_place(|| read_rows(&rows, span, &mut accepted))?;

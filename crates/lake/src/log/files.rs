@@ -60,6 +60,12 @@ fn only_value(stats: &str, column: &str) -> Option<String> {
     (is_tight && least == most && stats["nullCount"][column].as_u64() == Some(0)).then(|| least.to_owned())
 }
 
+/// Between which numbers the values of a column are, by a file's statistics.
+fn bounds(stats: &str, column: &str) -> Option<(i64, i64)> {
+    let stats: serde_json::Value = serde_json::from_str(stats).ok()?;
+    Some((stats["minValues"][column].as_i64()?, stats["maxValues"][column].as_i64()?))
+}
+
 /// What tells a deletion vector from others, as the log's replay does.
 pub(crate) fn mark_of(storage_type: &str, path_or_inline: &str, offset: Option<i32>) -> String {
     match offset {
@@ -96,12 +102,17 @@ impl DeltaLog {
         Ok(snapshot.log_data().iter().map(|f| (live_file(&f), only(&f))).collect())
     }
 
-    /// The files of a version that carries `batch` of an application, or a later one. The batch is finished, so a log that does not tell of it
-    /// is one that the store lists late: it is read again.
+    /// The files of a version that carries `batch` of an application, or a later one, each with the bounds of a column of numbers, as far as the
+    /// statistics in the log tell. The batch is finished, so a log that does not tell of it is one that the store lists late: it is read again.
     ///
     /// # Errors
     /// As [`DeltaLog::live_files`]; [`Kind::Corrupt`] if the log does not carry the batch at all.
-    pub async fn live_files_with(&self, app_id: &str, batch: BatchNumber) -> Result<Vec<LiveFile>> {
+    pub async fn live_files_with(
+        &self,
+        app_id: &str,
+        batch: BatchNumber,
+        column: &str,
+    ) -> Result<Vec<(LiveFile, Option<(i64, i64)>)>> {
         let lacks = || {
             Error::new(Kind::Corrupt, format!("table {} does not carry batch {}, which was finished", self.root(), batch.0))
                 .hint("the table was restored to an older version or replaced; bring back the newest version of its _delta_log")
@@ -109,7 +120,11 @@ impl DeltaLog {
         self.looking_again(|| async {
             let state = self.state(app_id).await?.ok_or_else(lacks)?;
             match state.txn().and_then(TxnVersion::key) {
-                Some(carried) if carried.batch >= batch => self.live_files(Some(state.version())).await,
+                Some(carried) if carried.batch >= batch => {
+                    let snapshot = self.snapshot(Some(state.version())).await?;
+                    let bounds = |f: &LogicalFileView| bounds(&f.stats()?, column);
+                    Ok(snapshot.log_data().iter().map(|f| (live_file(&f), bounds(&f))).collect())
+                }
                 _ => Err(lacks()),
             }
         })
