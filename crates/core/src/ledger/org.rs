@@ -105,7 +105,10 @@ impl Nodes {
 
     /// The id as a request spells it, or the pseudonym of one that none does.
     fn get(&self, node: NodeNumber) -> &str {
-        self.spelled.get(&node).map_or_else(|| self.texts.get(node), |spelled| spelled)
+        match self.spelled.get(&node) {
+            Some(spelled) => spelled,
+            None => self.texts.get(node),
+        }
     }
 
     fn find_id(&self, shape: &Shape, field: Field, id: &str) -> Option<NodeNumber> {
