@@ -224,11 +224,11 @@ pub enum JobArg {
     Ingest,
     /// Take requests in and apply them to what has landed
     Mutate,
-    /// Drop what is past its retention (not built yet)
+    /// Drop rows that are past their retention
     Retain,
     /// Rewrite files into a better layout (not built yet)
     Optimize,
-    /// Remove unreferenced files (not built yet)
+    /// Remove the files that nobody needs any more
     Vacuum,
     /// All jobs that are built
     All,

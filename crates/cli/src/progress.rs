@@ -85,6 +85,14 @@ impl Observer for Progress {
                 output::number(outcome.work.files_opened),
                 output::bytes(outcome.work.bytes_encoded),
             ),
+            Output::Text if *job == Job::Retain => format!(
+                "{job} {dataset} batch {batch}{}: {} rows deleted, {} files removed or rewritten, {} opened ({} encoded)",
+                if *resumed { " (resumed)" } else { "" },
+                output::number(outcome.work.deleted),
+                output::number(outcome.work.files_rewritten),
+                output::number(outcome.work.files_opened),
+                output::bytes(outcome.work.bytes_encoded),
+            ),
             Output::Text => format!(
                 "{job} {dataset}{} batch {batch}{}: {} rows in {} files ({}), {} dead letters",
                 shard.map_or_else(String::new, |shard| format!(" shard {}", shard.0)),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::chain::Job;
+use crate::retention::Retention;
 use crate::types::DataType;
 
 /// The name of a dataset; also the name of its data table. Checked when the project is loaded.
@@ -36,6 +37,8 @@ pub struct Dataset {
     pub fields: Vec<Field>,
     /// The fields that hold ids which requests may change or erase.
     pub identities: Vec<Identity>,
+    /// How long rows are kept.
+    pub retention: Retention,
     /// How the table's files are laid out.
     pub layout: Layout,
     /// Whether commits also carry Delta's own change data feed.
@@ -116,6 +119,7 @@ impl Requests {
             event_time: "execution_time".to_owned(),
             fields: Vec::new(),
             identities: Vec::new(),
+            retention: Retention::default(),
             layout: Layout { partition_by: Vec::new(), cluster_by: Vec::new(), target_file_bytes: 64 << 20 },
             change_data_feed: false,
             batch: BatchLimits {

@@ -15,6 +15,7 @@ mod project;
 mod pseudonym;
 mod record;
 mod request;
+mod retention;
 mod tables;
 mod taken;
 mod time;
@@ -48,12 +49,13 @@ pub use project::{
 pub use pseudonym::{ErasureKey, OrgPseudonyms, OrgSalt, PSEUDONYM_FORMAT, Pseudonyms, is_pseudonym};
 pub use record::{
     AddedFile, BatchOutcome, BatchRecord, DatePartitionCount, DoneMark, Mutation, PlannedOn, RECORD_FORMAT, RecordBody, Recorded,
-    RewriteWork, TableFiles,
+    RewriteWork, TableFiles, TableRewrite,
 };
 pub use request::{
     Delete, Id, JsonText, MAX_ID_BYTES, MAX_REQUEST_BYTES, MAX_REQUEST_ID_BYTES, MAX_REQUEST_ORG_BYTES, MAX_SUBJECTS, Op,
     OrderKey, REQUEST_FORMAT, Refusal, Request, RequestDigest, Scope, Subject, read_request,
 };
+pub use retention::{PastRetention, Retention, RetentionBounds};
 pub use tables::{ADDED_COLUMNS, Column, TableSpec};
 pub use taken::{
     BatchSpan, Cover, FilePlan, FilePlanner, FoundFile, PartialLost, SEGMENT_FORMAT, Segment, SegmentPlan, StoredSegment,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::chain::LedgerPosition;
+use crate::retention::RetentionBounds;
 
 /// What a batch takes from its source. Fixed by the first record of the batch for good.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +31,8 @@ pub enum Range {
         /// Where it goes.
         to: LedgerPosition,
     },
+    /// The rows of a table that are past their retention at one moment.
+    Retention(RetentionBounds),
 }
 
 /// What a batch takes from its shard of a Kafka topic. Its newest record alone tells where a chain reads on: it names every

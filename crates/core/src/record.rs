@@ -70,6 +70,9 @@ pub struct Recorded {
     /// What a batch does to rows that stand in the table already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutation: Option<Mutation>,
+    /// What a batch does to them that leaves the table at its position of the ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewrite: Option<TableRewrite>,
     /// What notifications will tell, by organisation and event date.
     pub counts: Vec<DatePartitionCount>,
     /// Input records that were passed over on purpose.
@@ -110,6 +113,17 @@ pub struct Mutation {
     pub rewrites: Option<String>,
     /// Every request of the batches up to this one has a state in the dataset afterwards.
     pub told: LedgerPosition,
+    /// What it took.
+    pub work: RewriteWork,
+}
+
+/// How a batch takes rows out of files, or files out of a table, at whatever position of the ledger the table is: each row that stays is
+/// what it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableRewrite {
+    /// The name of the file that says which rows of which files went, if not only whole files did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewrites: Option<String>,
     /// What it took.
     pub work: RewriteWork,
 }
@@ -251,11 +265,19 @@ impl std::ops::AddAssign for BatchOutcome {
 }
 
 impl Recorded {
+    /// The name of the file that says which rows of which files changed or went, if there is one.
+    #[must_use]
+    pub fn rewrites(&self) -> Option<&str> {
+        let of_mutation = self.mutation.as_ref().and_then(|mutation| mutation.rewrites.as_deref());
+        of_mutation.or_else(|| self.rewrite.as_ref()?.rewrites.as_deref())
+    }
+
     /// What publishing this does.
     #[must_use]
     pub fn outcome(&self) -> BatchOutcome {
         let bytes = self.data.adds.iter().map(|a| a.size).sum();
-        let rewritten = self.mutation.as_ref().map(|mutation| mutation.work);
+        let of_rewrite = self.rewrite.as_ref().map(|rewrite| rewrite.work);
+        let rewritten = self.mutation.as_ref().map(|mutation| mutation.work).or(of_rewrite);
         BatchOutcome {
             inserted: if rewritten.is_some() { 0 } else { self.data.rows() },
             dead_letters: self.dead_letters.rows(),
@@ -270,6 +292,8 @@ impl Recorded {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
     use serde_json::Value;
 
     use super::*;
@@ -278,6 +302,7 @@ mod tests {
     use crate::position::{
         FileCursor, FileRange, FileStamp, KafkaRange, LastTaken, LossKind, Offset, OffsetLoss, PartitionRange,
     };
+    use crate::retention::Retention;
 
     fn chain(shard: Shard) -> ChainId {
         let incarnation = Incarnation("0123456789abcdef0123456789abcdef".to_owned());
@@ -326,6 +351,7 @@ mod tests {
             ledger: LedgerPosition::BEGINNING,
             shape: None,
             mutation: None,
+            rewrite: None,
             counts: vec![DatePartitionCount { org, event_date: 20_000, inserted: 12, updated: 0, deleted: 0 }],
             skipped: 2,
             staged_at_micros: 1_795_965_978_528_001,
@@ -364,6 +390,7 @@ mod tests {
             ledger: LedgerPosition::BEGINNING,
             shape: None,
             mutation: None,
+            rewrite: None,
             counts: Vec::new(),
             skipped: 24,
             staged_at_micros: 1_795_965_978_528_001,
@@ -376,6 +403,34 @@ mod tests {
             body: RecordBody::Intent(Box::new(recorded)),
         };
         reads_and_writes(include_str!("../tests/golden/batch-record-kafka-v1.json"), &record);
+    }
+
+    #[test]
+    fn the_golden_record_of_a_retention_reads_and_writes_as_it_is() {
+        let kept = Retention { others: Some(Duration::from_hours(24)), by_org: [("A".to_owned(), Duration::ZERO)].into() };
+        let work = RewriteWork { deleted: 3, files_opened: 1, files_rewritten: 2, bytes_copied: 10, ..RewriteWork::default() };
+        let recorded = Recorded {
+            range: Range::Retention(kept.bounds(1_795_965_978_528_001)),
+            data: TableFiles { removes: vec!["part-old.parquet".to_owned()], ..TableFiles::default() },
+            dead_letters: TableFiles::default(),
+            retries: TableFiles::default(),
+            outcomes: TableFiles::default(),
+            ledger: LedgerPosition(4),
+            shape: None,
+            mutation: None,
+            rewrite: Some(TableRewrite { rewrites: Some("rewrites-of-it".to_owned()), work }),
+            counts: vec![DatePartitionCount { org: "A".to_owned(), event_date: 20_000, inserted: 0, updated: 0, deleted: 3 }],
+            skipped: 0,
+            staged_at_micros: 1_795_965_978_528_001,
+        };
+        let record = BatchRecord {
+            format: RECORD_FORMAT,
+            chain: ChainId { job: Job::Retain, ..chain(Shard::WHOLE) },
+            batch: BatchNumber(2),
+            attempt: Attempt::FIRST,
+            body: RecordBody::Intent(Box::new(recorded)),
+        };
+        reads_and_writes(include_str!("../tests/golden/batch-record-retain-v1.json"), &record);
     }
 
     #[test]

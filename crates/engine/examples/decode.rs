@@ -97,6 +97,7 @@ fn dataset(fields: &[String]) -> Result<Dataset, String> {
         fields,
         identities: Vec::new(),
         layout: Layout { partition_by: Vec::new(), cluster_by: Vec::new(), target_file_bytes: 1 },
+        retention: alluvium_core::Retention::default(),
         change_data_feed: false,
         batch: BatchLimits { max_rows: 1, max_bytes: 1, max_delay: Duration::ZERO },
     })

@@ -15,6 +15,8 @@ mod observe;
 mod read;
 mod requests;
 mod resolve;
+mod retain;
+mod rewrite;
 mod source;
 mod turn;
 
@@ -30,6 +32,7 @@ pub use read::{
     QueryRows, RowFormat, RowWriter, SIZE_BUCKETS, SizeBucket, Status, TableReport, TablesReport,
 };
 pub use requests::{ChangedBy, RequestState, RequestStatus};
+pub use retain::WouldDrop;
 pub use source::{Broker, Polled, RdBroker, Reader, ReaderSettings, Record, TopicFacts, Watermarks};
 pub use source::{
     Chunk, Decoded, Decoder, FileFault, FileSet, Input, ListingNotes, MAX_RECORD_BYTES, Opened, OpenedFile, Refused, Removal,

@@ -4,8 +4,8 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Instant;
 
-use alluvium_core::{Error, Kind, Result};
-use alluvium_engine::{IngestOptions, Mode, RunSummary, SourcePosition, Stop, VacuumSummary};
+use alluvium_core::{Dataset, Error, Kind, Result};
+use alluvium_engine::{IngestOptions, Mode, RunSummary, SourcePosition, Stop, VacuumSummary, WouldDrop};
 use serde_json::json;
 
 use super::engine;
@@ -16,9 +16,11 @@ use crate::{context, memory, output};
 /// Runs a job. The exit code is that of the first dataset that failed.
 pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
     match args.job {
-        JobArg::Ingest | JobArg::Mutate | JobArg::All | JobArg::Vacuum => {}
-        JobArg::Retain | JobArg::Optimize => {
-            return Err(Error::new(Kind::Unsupported, "that job is not built yet").hint("jobs that are: ingest, mutate, vacuum"));
+        JobArg::Ingest | JobArg::Mutate | JobArg::Retain | JobArg::All | JobArg::Vacuum => {}
+        JobArg::Optimize => {
+            return Err(
+                Error::new(Kind::Unsupported, "that job is not built yet").hint("jobs that are: ingest, mutate, retain, vacuum")
+            );
         }
     }
     if args.job == JobArg::Vacuum {
@@ -42,6 +44,11 @@ pub async fn run(global: &Global, args: &RunArgs) -> Result<u8> {
     let options = IngestOptions { mode, accept_loss: args.accept_loss };
     let summary = match args.job {
         JobArg::Mutate => engine.mutate(&datasets, options).await,
+        JobArg::Retain if args.follow => {
+            engine.retain_now_and_then(&datasets).await;
+            Ok(RunSummary::default())
+        }
+        JobArg::Retain => engine.retain(&datasets, mode).await,
         JobArg::All => engine.run_all(&datasets, options).await,
         _ => engine.ingest(&datasets, options).await,
     };
@@ -101,7 +108,7 @@ async fn dry_run(global: &Global, args: &RunArgs) -> Result<u8> {
     let progress = Arc::new(Progress::new(global.output));
     let engine = context::reading_engine(global, memory::budget(args.memory.as_deref())?, progress, Stop::default())?;
     let mut failed = None;
-    if args.job != JobArg::Ingest {
+    if matches!(args.job, JobArg::Mutate | JobArg::All) {
         for dataset in engine.datasets(&args.datasets)? {
             let would = match engine.would_mutate(dataset).await {
                 Ok(would) => would,
@@ -130,10 +137,11 @@ async fn dry_run(global: &Global, args: &RunArgs) -> Result<u8> {
         }
     }
     let sources = match args.job {
-        JobArg::Mutate => Vec::new(),
+        JobArg::Mutate | JobArg::Retain => Vec::new(),
         _ => engine.datasets(&args.datasets)?,
     };
-    let requests = (args.job != JobArg::Ingest && engine.project().requests.has_source).then(|| engine.requests_intake());
+    let requests = (matches!(args.job, JobArg::Mutate | JobArg::All) && engine.project().requests.has_source)
+        .then(|| engine.requests_intake());
     let sources = requests.into_iter().chain(sources);
     for dataset in sources {
         let waiting = match engine.waiting(dataset).await {
@@ -180,7 +188,35 @@ async fn dry_run(global: &Global, args: &RunArgs) -> Result<u8> {
             }
         }
     }
+    if matches!(args.job, JobArg::Retain | JobArg::All) {
+        for dataset in engine.datasets(&args.datasets)?.into_iter().filter(|dataset| !dataset.retention.is_forever()) {
+            match engine.would_retain(dataset).await {
+                Ok(would) => print_would_retain(global.output, dataset, would)?,
+                Err(error) => {
+                    output::print_error(&error);
+                    failed = failed.or(Some(error.kind().exit_code()));
+                }
+            }
+        }
+    }
     Ok(failed.unwrap_or(0))
+}
+
+fn print_would_retain(format: Output, dataset: &Dataset, would: WouldDrop) -> Result<()> {
+    let WouldDrop { files_opened, files_rewritten, deleted } = would;
+    match format {
+        Output::Json => output::json(&json!({
+            "job": "retain", "dataset": dataset.name.0, "dry_run": true, "deleted": deleted, "files_opened": files_opened,
+            "files_rewritten": files_rewritten,
+        })),
+        Output::Text => output::line(&format!(
+            "retain {}: would drop {} rows that are past their retention: {} files removed or rewritten, {} opened",
+            dataset.name,
+            output::number(deleted),
+            output::number(files_rewritten),
+            output::number(files_opened)
+        )),
+    }
 }
 
 /// Prints what a run did, and the errors of the datasets that failed. Returns the exit code.

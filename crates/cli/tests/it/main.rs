@@ -10,6 +10,7 @@ mod memory;
 mod read;
 mod real_data;
 mod requests;
+mod retain;
 mod site;
 mod snapshots;
 mod spark;

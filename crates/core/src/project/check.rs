@@ -228,8 +228,6 @@ impl Checker<'_> {
 
     fn dataset_later(&mut self, key: &str, raw: &RawDataset) {
         self.later(&join(key, "normalize"), raw.normalize.as_ref(), "normalised entities are");
-        self.later(&join(key, "retention"), raw.retention.as_ref(), "retention is");
-        self.later(&join(key, "retention_by_org"), raw.retention_by_org.as_ref(), "retention is");
     }
 
     fn requests(&mut self, RawRequests { source, max_attempts }: RawRequests) -> Requests {

@@ -88,7 +88,7 @@ impl Finishing<'_> {
             removes: &recorded.data.removes,
             marks: &recorded.data.marks,
             changes: &recorded.data.changes,
-            rewrites: recorded.mutation.as_ref().and_then(|mutation| mutation.rewrites.as_deref()),
+            rewrites: recorded.rewrites(),
             ledger: self.ledger_rule(recorded),
             decides: true,
             resumed: self.resumed,
@@ -155,6 +155,7 @@ impl Finishing<'_> {
     fn ledger_rule<'r>(&self, recorded: &'r Recorded) -> LedgerRule<'r> {
         match &recorded.mutation {
             _ if self.dataset.is_requests() => LedgerRule::None,
+            None if recorded.rewrite.is_some() => LedgerRule::Keeps,
             None => LedgerRule::At {
                 position: recorded.ledger,
                 shape: recorded.shape.unwrap_or(LedgerShape::MIXED),

@@ -100,7 +100,7 @@ async fn taken_so_far(chain: &ChainStore) -> Result<(Taken, Option<String>)> {
     }
     let last_file = match range_of(chain, &listing, finished).await?.range {
         Range::Files(files) => files.into_iter().next_back().map(|f| f.path),
-        Range::DeadLetters { .. } | Range::Kafka(_) | Range::Ledger { .. } => None,
+        Range::DeadLetters { .. } | Range::Kafka(_) | Range::Ledger { .. } | Range::Retention(_) => None,
     };
     Ok((taken, last_file))
 }

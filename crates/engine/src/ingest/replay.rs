@@ -246,6 +246,7 @@ impl Replay<'_> {
         let rows = with_places(&rows, now_micros)?;
         let work = self.work();
         let resolving = Resolving::new(self.engine, self.dataset, work.ledger().await?);
+        let rows = resolving.kept(rows, now_micros)?;
         let rows = resolving.resolve(&rows).await?;
         let mut kept = DeadLetters::new(letters, self.dataset.name.clone(), key, now_micros, self.engine.memory_bytes);
         let letters = in_place(|| {

@@ -16,7 +16,8 @@ use super::read::{Made, Open, Origin, Taking};
 use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
 use crate::requests::{BYTES_OF_A_HIT, Counting, Matched};
-use crate::resolve::{HitRow, NamedNodes, SourceRows, edited, plan_edits};
+use crate::resolve::{HitRow, NamedNodes, RowEdits, SourceRows, edited, plan_edits};
+use crate::retain::past_rows;
 use crate::source::{Chunk, Decoder};
 
 /// About what a fate takes that was looked up.
@@ -39,7 +40,7 @@ pub(super) struct Resolving<'a> {
     counting: tokio::sync::Mutex<Counting>,
     /// About what is held to be counted, or was.
     counting_bytes: AtomicU64,
-    erased: AtomicU64,
+    left_out: AtomicU64,
 }
 
 impl<'a> EventTaking<'a> {
@@ -55,6 +56,7 @@ impl<'a> EventTaking<'a> {
 impl Taking for EventTaking<'_> {
     fn take(&self, chunk: Chunk, origin: &Origin, staged_at_micros: i64) -> Result<Made> {
         let mut made = self.decoder.take(chunk, origin, staged_at_micros)?;
+        made.rows = made.rows.map(|rows| self.resolving.kept(rows, staged_at_micros)).transpose()?;
         if self.resolving.ledger.is_empty() {
             return Ok(made);
         }
@@ -103,7 +105,7 @@ impl<'a> Resolving<'a> {
             hits: Mutex::default(),
             counting,
             counting_bytes: AtomicU64::new(0),
-            erased: AtomicU64::new(0),
+            left_out: AtomicU64::new(0),
         }
     }
 
@@ -115,9 +117,24 @@ impl<'a> Resolving<'a> {
         self.ledger.shape()
     }
 
-    /// Rows that were not taken, because they are erased.
-    pub(super) fn erased(&self) -> u64 {
-        self.erased.load(Ordering::Relaxed)
+    /// Rows that were not taken, because they are erased or past their retention.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
+    }
+
+    /// The rows without those that are past their retention at that moment, which is when an attempt was staged that read the source. Its record
+    /// tells how many were left out; later attempts take over the rows that it staged, and those that grow too old meanwhile are left to
+    /// a retention. So what is written and what is counted as skipped are together what was read, whichever attempt is real.
+    pub(super) fn kept(&self, rows: RecordBatch, staged_at_micros: i64) -> Result<RecordBatch> {
+        if self.dataset.retention.is_forever() {
+            return Ok(rows);
+        }
+        let past = past_rows(&rows, self.dataset, &self.dataset.retention.bounds(staged_at_micros))?;
+        self.left_out.fetch_add(past.len() as u64, Ordering::Relaxed);
+        if past.is_empty() {
+            return Ok(rows);
+        }
+        edited(&rows, &RowEdits { erased: past, ..RowEdits::default() }, self.dataset)
     }
 
     /// What requests matched, of all rows that were resolved.
@@ -153,7 +170,7 @@ impl<'a> Resolving<'a> {
         let mut hits = Vec::new();
         let edits = plan_edits(&source, self.dataset, named, &fates, &mut hits)?;
         self.hits.lock().unwrap_or_else(PoisonError::into_inner).append(&mut hits);
-        self.erased.fetch_add(edits.erased.len() as u64, Ordering::Relaxed);
+        self.left_out.fetch_add(edits.erased.len() as u64, Ordering::Relaxed);
         if edits.is_empty() { Ok(rows.clone()) } else { edited(rows, &edits, self.dataset) }
     }
 

@@ -139,7 +139,7 @@ impl ChainWork<'_> {
     ) -> Result<Staged> {
         staged.ledger = resolving.position();
         staged.shape = Some(resolving.shape()).filter(|_| !staged.ledger.is_beginning());
-        staged.skipped += resolving.erased();
+        staged.skipped += resolving.left_out();
         let (ledger, mut matched) = resolving.into_matched().await?;
         matched.retain(|id, _| !told_before.contains_key(id));
         if matched.is_empty() {
@@ -264,6 +264,7 @@ impl ChainWork<'_> {
             ledger: staged.ledger,
             shape: staged.shape,
             mutation: None,
+            rewrite: None,
             counts: staged.counts,
             skipped: skipped + staged.skipped,
             staged_at_micros: staged.staged_at_micros,

@@ -74,7 +74,7 @@ impl Taken {
             };
             let files = match range {
                 Range::Files(files) => files,
-                Range::DeadLetters { .. } | Range::Ledger { .. } => Vec::new(),
+                Range::DeadLetters { .. } | Range::Ledger { .. } | Range::Retention(_) => Vec::new(),
                 Range::Kafka(_) => return Err(reads_kafka(chain)),
             };
             self.newest_name = files.iter().map(|f| &f.path).max().cloned();

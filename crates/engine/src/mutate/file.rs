@@ -4,17 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use alluvium_core::{Dataset, Ending, Error, Fate, Kind, Result, TableSpec, parse_timestamp};
-use alluvium_lake::{
-    CHANGE_TYPE, ChangedFile, ColumnEdit, DeltaLog, Edits, FieldHasher, FileIds, IdSet, IndexReader, KeyMap, MayHold, Question,
-    SortedHashes, SpliceFile, SpliceSettings, Spliced, Wanted, arrow_schema,
-};
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, UInt64Array};
-use arrow::datatypes::{DataType, Date32Type, Field, FieldRef, Schema, SchemaRef};
+use alluvium_core::{Dataset, Ending, Fate, Result, TableSpec};
+use alluvium_lake::{ChangedFile, FieldHasher, IdSet, KeyMap, MayHold, Question, SortedHashes, SpliceFile, Wanted, arrow_schema};
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
 
 use super::wanted::{OfOrg, WantedNodes};
 use crate::ledger::DatasetLedger;
-use crate::resolve::{HitRow, NamedNodes, ORIGINAL, RowEdits, SourceRows, deciding_columns, edited, plan_edits};
+use crate::resolve::{HitRow, NamedNodes, ORIGINAL, RowEdits, SourceDays, SourceRows, deciding_columns, plan_edits};
+use crate::rewrite::{Counts, Rewrite, Rewriter, Statistics};
 
 /// A file that may hold what is looked for.
 pub(super) struct Candidate {
@@ -45,18 +43,10 @@ impl Wanted for Held<'_> {
 
 /// What all files of a table are looked at with.
 pub(super) struct Looking {
-    pub(super) log: DeltaLog,
-    pub(super) dataset: Dataset,
-    pub(super) spec: TableSpec,
+    pub(super) rewriter: Rewriter,
     /// What of a row tells which requests match it, as far as any request asks.
     pub(super) deciding: SchemaRef,
-    /// The table's columns as its log has them.
-    pub(super) schema: SchemaRef,
-    /// Whether the table has a change data feed.
-    pub(super) feed: bool,
-    pub(super) settings: SpliceSettings,
     pub(super) ledger: DatasetLedger,
-    pub(super) index: IndexReader,
     pub(super) wanted: WantedNodes,
     /// For files that other programs wrote since the last move: everything any request is about.
     pub(super) wanted_of_foreign: WantedNodes,
@@ -81,55 +71,17 @@ pub(super) struct Looked {
     pub(super) hits: Vec<HitRow>,
 }
 
-/// A file rewritten.
-pub(super) struct Rewrite {
-    pub(super) spliced: Spliced,
-    /// Rows that belong into another partition now, whole.
-    pub(super) moved: Option<RecordBatch>,
-    /// What the change data feed tells, if the table has one.
-    pub(super) images: Vec<RecordBatch>,
-    /// Positions in the old file.
-    pub(super) positions: Positions,
-    /// Rows changed and gone, by organisation and event date.
-    pub(super) counts: BTreeMap<(String, i32), (u64, u64)>,
-    /// What an index of the file in its place tells; `None`: that it may hold any id.
-    pub(super) ids: Option<FileIds>,
-}
-
-/// Positions of rows in a file that was rewritten, ascending.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Positions {
-    /// Rows that stay in its place with another value.
-    pub(super) updated: Vec<u64>,
-    /// Where they stand in what is in its place.
-    pub(super) now: Vec<u64>,
-    /// Rows that went.
-    pub(super) deleted: Vec<u64>,
-    /// Rows that stand in a file of another partition now.
-    pub(super) moved: Vec<u64>,
-}
-
 impl Looking {
     /// Whether a file may hold what is looked for, as far as the log tells.
     pub(super) fn may_hold(&self, candidate: &Candidate) -> bool {
-        let of = self.wanted_in(candidate.foreign).of_file(self.org_of(&candidate.file));
+        let of = self.wanted_in(candidate.foreign).of_file(self.rewriter.org_of(&candidate.file));
         self.redeclared || of.is_some_and(|of| of.asks_for_ids() || self.is_asked_whole(of, candidate))
     }
 
     /// Whether a file may hold rows that are looked for as the organisation's, whatever their ids.
     fn is_asked_whole(&self, of: &OfOrg, candidate: &Candidate) -> bool {
-        let least = || least_time(candidate.stats.as_deref()?, &self.dataset.event_time);
+        let least = || Some(Statistics::parse(candidate.stats.as_deref()?)?.times(&self.rewriter.dataset.event_time)?.0);
         of.all_up_to.is_some_and(|up_to| least().is_none_or(|least| least <= up_to))
-    }
-
-    /// The organisation of all rows of a file, where the table's files are told apart by it.
-    fn org_of<'f>(&self, file: &'f ChangedFile) -> Option<&'f str> {
-        file.partition_value(&self.dataset.org).filter(|_| self.is_partitioned())
-    }
-
-    /// Whether a file holds rows of one organisation alone.
-    fn is_partitioned(&self) -> bool {
-        self.spec.partition_by.contains(&self.dataset.org)
     }
 
     /// Of the files, those that may hold what is looked for, as far as the indexes tell.
@@ -139,7 +91,7 @@ impl Looking {
         }
         let mut asked: BTreeMap<Option<&str>, Vec<(&str, SortedHashes)>> = BTreeMap::new();
         for Candidate { file, .. } in &files {
-            let org = self.org_of(file);
+            let org = self.rewriter.org_of(file);
             asked.entry(org).or_insert_with(|| {
                 let of = self.wanted.of_file(org).into_iter();
                 of.flat_map(|of| self.wanted.asked(of)).map(|(field, _, ids)| (field, ids.iter().copied().collect())).collect()
@@ -148,14 +100,14 @@ impl Looking {
         let asked: BTreeMap<Option<&str>, Vec<Question<'_>>> =
             asked.iter().map(|(org, asked)| (*org, asked.iter().map(|(field, hashes)| (*field, hashes)).collect())).collect();
         let live: Vec<(&str, &[Question<'_>])> =
-            files.iter().map(|c| (c.file.name.as_str(), asked[&self.org_of(&c.file)].as_slice())).collect();
-        let told = self.index.files_that_may_hold_any(&live).await?;
+            files.iter().map(|c| (c.file.name.as_str(), asked[&self.rewriter.org_of(&c.file)].as_slice())).collect();
+        let told = self.rewriter.index.files_that_may_hold_any(&live).await?;
         for (candidate, told) in files.iter_mut().zip(told).filter(|(candidate, _)| !candidate.foreign) {
             candidate.told = told;
         }
         let may_hold = |candidate: &Candidate| {
             candidate.foreign
-                || self.wanted.of_file(self.org_of(&candidate.file)).is_some_and(|of| self.is_asked_whole(of, candidate))
+                || self.wanted.of_file(self.rewriter.org_of(&candidate.file)).is_some_and(|of| self.is_asked_whole(of, candidate))
                 || candidate.told.iter().any(|answer| *answer != MayHold::No)
         };
         files.retain(may_hold);
@@ -173,7 +125,8 @@ impl Looking {
         if let Some(Found { opened, positions, rows, edits }) = self.find(&candidate, &mut hits).await?
             && !edits.is_empty()
         {
-            rewrite = Some(self.rewrite(&opened, candidate.stats.as_deref(), &rows, &positions, edits).await?);
+            let (stats, counts) = (candidate.stats.as_deref(), self.counts(&rows, &edits)?);
+            rewrite = Some(self.rewriter.rewrite(&opened, stats, &positions, &edits, counts).await?);
         }
         Ok(Looked { file: candidate.file, rewrite, hits })
     }
@@ -186,41 +139,42 @@ impl Looking {
 
     /// Opens a file and finds its rows and what becomes of them; `None` if it has none.
     async fn find(&self, candidate: &Candidate, hits: &mut Vec<HitRow>) -> Result<Option<Found>> {
-        let opened = SpliceFile::open(&self.log, &candidate.file).await?;
+        let opened = SpliceFile::open(&self.rewriter.log, &candidate.file).await?;
         let positions = self.positions(&opened, candidate).await?;
         if positions.is_empty() {
             return Ok(None);
         }
         let mut rows = opened.rows_at(&self.deciding, &positions).await?;
-        let named = NamedNodes::of(&SourceRows::new(&rows, &self.dataset)?, &self.dataset, &self.ledger)?;
+        let named = NamedNodes::of(&SourceRows::new(&rows, &self.rewriter.dataset)?, &self.rewriter.dataset, &self.ledger)?;
         let fates = self.ledger.fates(named.keys().collect()).await?;
-        let further = further_columns(&rows, &self.dataset, &fates)?;
+        let further = further_columns(&rows, &self.rewriter.dataset, &fates)?;
         if further.iter().any(|column| self.deciding.index_of(column).is_err()) {
             let all = self.deciding.fields().iter().map(|f| f.name().as_str()).chain(further.iter().map(String::as_str));
-            let all = projected(&arrow_schema(&self.spec), all.collect::<BTreeSet<_>>());
+            let all = projected(&arrow_schema(&self.rewriter.spec), all.collect::<BTreeSet<_>>());
             rows = opened.rows_at(&all, &positions).await?;
         }
-        let source = SourceRows::new(&rows, &self.dataset)?;
-        let edits = plan_edits(&source, &self.dataset, &named, &fates, hits)?;
+        let source = SourceRows::new(&rows, &self.rewriter.dataset)?;
+        let edits = plan_edits(&source, &self.rewriter.dataset, &named, &fates, hits)?;
         Ok(Some(Found { opened, positions, rows, edits }))
     }
 
     /// The positions of rows that hang, or hung, on what is looked for.
     async fn positions(&self, opened: &SpliceFile, candidate: &Candidate) -> Result<Vec<u64>> {
         let wanted = self.wanted_in(candidate.foreign);
-        let of = wanted.of_file(self.org_of(&candidate.file));
+        let of = wanted.of_file(self.rewriter.org_of(&candidate.file));
         if of.is_none() && !self.redeclared {
             return Ok(Vec::new());
         }
         let mut positions: Vec<u64> = Vec::new();
         if let Some(of) = of {
             let whole = self.is_asked_whole(of, candidate);
-            if whole && self.is_partitioned() {
+            if whole && self.rewriter.is_partitioned() {
                 let gone: HashSet<u64> = opened.deleted_rows().iter().copied().collect();
                 return Ok((0..opened.rows()).filter(|p| !gone.contains(p)).collect());
             }
             if whole {
-                positions.extend(self.matching(opened, &self.dataset.org, &|org: &str| wanted.has_whole_org(org)).await?);
+                positions
+                    .extend(self.matching(opened, &self.rewriter.dataset.org, &|org: &str| wanted.has_whole_org(org)).await?);
             }
             for (at, (field, hasher, ids)) in wanted.asked(of).enumerate() {
                 let found = match candidate.told.get(at) {
@@ -264,109 +218,25 @@ impl Looking {
     /// Those of the rows whose source gave an id that is looked for.
     async fn of_their_source(&self, opened: &SpliceFile, positions: &[u64], wanted: &WantedNodes) -> Result<Vec<u64>> {
         let rows = opened.rows_at(&self.deciding, positions).await?;
-        let source = SourceRows::new(&rows, &self.dataset)?;
+        let source = SourceRows::new(&rows, &self.rewriter.dataset)?;
         let mut found = Vec::new();
         for (row, position) in positions.iter().enumerate() {
             let Some(of) = wanted.of_org(source.org(row)) else { continue };
             let original = source.original(row)?;
             let is_wanted = |at| source.source_id(at, row, &original).is_some_and(|id| wanted.has_id(of, at, &id));
-            if (0..self.dataset.identities.len()).any(is_wanted) {
+            if (0..self.rewriter.dataset.identities.len()).any(is_wanted) {
                 found.push(*position);
             }
         }
         Ok(found)
     }
 
-    async fn rewrite(
-        &self,
-        opened: &SpliceFile,
-        stats: Option<&str>,
-        rows: &RecordBatch,
-        positions: &[u64],
-        edits: RowEdits,
-    ) -> Result<Rewrite> {
-        let moves: BTreeSet<usize> = self
-            .spec
-            .partition_by
-            .iter()
-            .filter_map(|column| edits.cells.get(column))
-            .flat_map(|cells| cells.rows.iter().copied())
-            .collect();
-        let at = |rows: &[usize]| -> Vec<u64> { rows.iter().map(|row| positions[*row]).collect() };
-        let moved_rows: Vec<usize> = moves.iter().copied().collect();
-        let mut places = Positions { deleted: at(&edits.erased), moved: at(&moved_rows), ..Positions::default() };
-        places.updated = edits.changed.iter().filter(|row| !moves.contains(row)).map(|row| positions[*row]).collect();
-        let mut deleted: Vec<u64> = places.deleted.iter().chain(&places.moved).copied().collect();
-        deleted.sort_unstable();
-        let mut left_out: Vec<u64> = deleted.iter().chain(opened.deleted_rows()).copied().collect();
-        left_out.sort_unstable();
-        left_out.dedup();
-        let now = |position: &u64| position - left_out.partition_point(|out| out < position) as u64;
-        places.now = places.updated.iter().map(now).collect();
-        let mut columns = Vec::new();
-        for (column, cells) in &edits.cells {
-            if self.spec.partition_by.contains(column) {
-                continue;
-            }
-            let values = cells.values(&self.dataset, column)?;
-            let stay: Vec<usize> = (0..cells.rows.len()).filter(|i| !moves.contains(&cells.rows[*i])).collect();
-            if stay.is_empty() {
-                continue;
-            }
-            let indices = UInt64Array::from_iter_values(stay.iter().map(|i| *i as u64));
-            let values = arrow::compute::take(&values, &indices, None).map_err(internal)?;
-            let rows = stay.iter().map(|i| positions[cells.rows[*i]]).collect();
-            columns.push(ColumnEdit { column: column.clone(), rows, values });
-        }
-        let moved = if moved_rows.is_empty() {
-            None
-        } else {
-            let whole = opened.rows_at(&self.schema, &places.moved).await?;
-            Some(edited(&whole, &edits.only(&moved_rows), &self.dataset)?)
-        };
-        let images = if self.feed { self.images(opened, positions, &edits).await? } else { Vec::new() };
-        let spliced = opened.splice(&Edits { deleted, columns }, &self.settings, stats).await?;
-        let ids = self.ids(opened, &edits).await?;
-        Ok(Rewrite { spliced, moved, images, positions: places, counts: self.counts(rows, &edits)?, ids })
-    }
-
-    /// The rows that change and go as Delta's change data feed tells them: before and after.
-    async fn images(&self, opened: &SpliceFile, positions: &[u64], edits: &RowEdits) -> Result<Vec<RecordBatch>> {
-        let mut touched: Vec<usize> = edits.changed.iter().chain(&edits.erased).copied().collect();
-        touched.sort_unstable();
-        let at: Vec<u64> = touched.iter().map(|row| positions[*row]).collect();
-        let before = opened.rows_at(&self.schema, &at).await?;
-        let after = edited(&before, &edits.only(&touched), &self.dataset)?;
-        let of_before = touched.iter().map(|row| match edits.erased.binary_search(row) {
-            Ok(_) => "delete",
-            Err(_) => "update_preimage",
-        });
-        let before = with_change_type(&before, StringArray::from_iter_values(of_before))?;
-        let of_after = vec!["update_postimage"; after.num_rows()];
-        Ok(vec![before, with_change_type(&after, StringArray::from(of_after))?])
-    }
-
-    /// The ids of the old file and those that rows get: those that went with rows are told of too, which costs a look too many.
-    async fn ids(&self, opened: &SpliceFile, edits: &RowEdits) -> Result<Option<FileIds>> {
-        let fields = self.dataset.indexed_fields();
-        let Some(mut ids) = self.index.ids_of(&opened.file().name, &fields).await? else { return Ok(None) };
-        for field in &fields {
-            if let Some(cells) = edits.cells.get(field) {
-                ids.add_column(field, &cells.values(&self.dataset, field)?)?;
-            }
-        }
-        if let Some(cells) = edits.cells.get(ORIGINAL) {
-            ids.add_originals(&cells.values(&self.dataset, ORIGINAL)?)?;
-        }
-        Ok(Some(ids))
-    }
-
     /// Rows changed and gone, by organisation and event date.
-    fn counts(&self, rows: &RecordBatch, edits: &RowEdits) -> Result<BTreeMap<(String, i32), (u64, u64)>> {
-        let source = SourceRows::new(rows, &self.dataset)?;
-        let dates = rows.column_by_name("event_date").and_then(|c| c.as_primitive_opt::<Date32Type>());
-        let date = |row: usize| dates.filter(|d| d.is_valid(row)).map_or_else(|| source.event_date(row), |d| d.value(row));
-        let mut counts: BTreeMap<(String, i32), (u64, u64)> = BTreeMap::new();
+    fn counts(&self, rows: &RecordBatch, edits: &RowEdits) -> Result<Counts> {
+        let source = SourceRows::new(rows, &self.rewriter.dataset)?;
+        let days = SourceDays::of(rows);
+        let date = |row: usize| days.day(row, source.event_time_micros(row));
+        let mut counts = Counts::new();
         for row in &edits.changed {
             counts.entry((source.org(*row).to_owned(), date(*row))).or_default().0 += 1;
         }
@@ -375,13 +245,6 @@ impl Looking {
         }
         Ok(counts)
     }
-}
-
-/// The least time in a column that never is null, in microseconds since 1970, as a file's statistics have it.
-fn least_time(stats: &str, column: &str) -> Option<i64> {
-    let stats: serde_json::Value = serde_json::from_str(stats).ok()?;
-    let least = stats["minValues"][column].as_str().filter(|_| stats["nullCount"][column].as_u64() == Some(0))?;
-    parse_timestamp(least).ok()
 }
 
 /// The columns beside the deciding ones that may change: those that fates set and those that were changed before.
@@ -413,18 +276,7 @@ pub(super) fn deciding(spec: &TableSpec, dataset: &Dataset, ledger: &DatasetLedg
     projected(&arrow_schema(spec), deciding_columns(dataset).into_iter().filter(asked))
 }
 
-fn with_change_type(rows: &RecordBatch, types: StringArray) -> Result<RecordBatch> {
-    let mut fields: Vec<FieldRef> = rows.schema().fields().iter().cloned().collect();
-    fields.push(Arc::new(Field::new(CHANGE_TYPE, DataType::Utf8, true)));
-    let columns = rows.columns().iter().cloned().chain([Arc::new(types) as ArrayRef]).collect();
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(internal)
-}
-
 fn projected<'n>(schema: &SchemaRef, names: impl IntoIterator<Item = &'n str>) -> SchemaRef {
     let fields: Vec<_> = names.into_iter().filter_map(|name| schema.field_with_name(name).ok().cloned()).collect();
     Arc::new(Schema::new(fields))
-}
-
-fn internal(error: arrow::error::ArrowError) -> Error {
-    Error::new(Kind::Internal, "changing rows of a file").source(error)
 }

@@ -1,33 +1,22 @@
 //! One attempt at moving a table: every file that may hold what changed is looked at, what is to be rewritten is staged.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use alluvium_core::{
-    AddedFile, BatchKey, BatchNumber, BatchRecord, DatasetName, DatePartitionCount, Error, Kind, LedgerPosition, LedgerShape,
-    Mutation, PlannedOn, RECORD_FORMAT, Range, RecordBody, Recorded, Request, Resolver, Result, RewriteWork, TableFiles,
-    TableName, TableSpec, parse_data_file,
+    BatchKey, BatchNumber, BatchRecord, Error, Kind, LedgerPosition, LedgerShape, Mutation, PlannedOn, RECORD_FORMAT, Range,
+    RecordBody, Recorded, Request, Result, TableFiles, TableSpec, parse_data_file,
 };
-use alluvium_lake::{
-    ChangedFile, IndexReader, Rewrites, RewrittenFile, SpliceSettings, StageSettings, Stager, Store, Sweep, blocking,
-    live_files_digest,
-};
-use arrow::array::RecordBatch;
+use alluvium_lake::{ChangedFile, StageSettings, Sweep, live_files_digest};
 use futures::{StreamExt, TryStreamExt, stream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::earlier::{Earlier, identity};
-use super::file::{Candidate, Looked, Looking, Rewrite, deciding};
+use super::file::{Candidate, Looked, Looking, deciding};
 use super::run::{Mutating, WouldChange};
 use super::wanted::WantedNodes;
-use crate::engine::Engine;
 use crate::ledger::DatasetLedger;
 use crate::requests::{Counting, NewRequest, RequestsTried, Retries, StateWriter, mutation_of};
-
-/// Files that are looked at at the same time, at most.
-const FILES_AT_ONCE: usize = 6;
-/// How many finished files may wait to be put.
-const FILES_IN_FLIGHT: usize = 16;
+use crate::rewrite::{FILES_AT_ONCE, Rewriter, RewrittenFiles, RewrittenTable, Room};
 
 /// A move of a table that is to be planned.
 pub(super) struct Move {
@@ -116,15 +105,9 @@ impl Mutating<'_> {
         let planned_on = PlannedOn { version, live_files: live_files_digest(live) };
         let schema = log.stored_schema().await?;
         let looking = Arc::new(Looking {
-            log: log.clone(),
-            dataset: self.dataset.clone(),
-            settings: SpliceSettings::new(&spec, &schema),
-            schema,
-            feed,
+            rewriter: Rewriter::new(self.engine, self.dataset, schema, feed),
             deciding: deciding(&spec, self.dataset, &ledger),
             ledger,
-            index: IndexReader::new(&self.engine.store, &self.engine.resolver, spec.name.clone()),
-            spec,
             wanted,
             wanted_of_foreign,
             redeclared,
@@ -164,33 +147,25 @@ impl Mutating<'_> {
         let (from, to) = (a_move.from, a_move.to);
         let Some(prepared) = Box::pin(self.prepare(a_move)).await? else { return Ok(None) };
         let Prepared { looking, candidates, new, tried, tries, tells_to, planned_on, foreign, earlier } = prepared;
-        let Looking { log, spec, schema, .. } = looking.as_ref();
         let now_micros = self.engine.clock.now_micros();
-        let settings = StageSettings {
-            chain: self.chain.chain().clone(),
-            key,
-            now_ms: now_micros.div_euclid(1000),
-            org: None,
-            files_in_flight: FILES_IN_FLIGHT,
-            index: Some(self.engine.index_of(self.dataset)),
-        };
-        let mut work = earlier.as_ref().map_or_else(RewriteWork::default, |earlier| earlier.work);
-        work.files_opened += candidates.len() as u64;
-        let stager = Stager::of_schema(log, spec, schema, settings.clone());
-        let feed = Feed::new(Stager::of_feed(log, spec, schema, settings.clone()), self.engine.memory_bytes / 16);
-        let sweeps = vec![stager.sweep(), feed.stager.sweep()];
+        let mut table = RewrittenTable::new(self.engine, &looking.rewriter, self.chain.chain(), key, now_micros);
+        table.opened(candidates.len());
+        let (settings, sweeps) = (table.settings().clone(), table.sweeps());
         let staged = async {
-            let begun = self.begun(&looking, stager, feed, earlier);
-            let (files, counting, counts) = Box::pin(self.rewrite(&looking, candidates, begun, &mut work)).await?;
+            let mut counting = Counting::new(self.engine, &looking.ledger, self.dataset);
+            if let Some(Earlier { data, rewrites, matched, counts, work, .. }) = earlier {
+                counting.count_in(matched);
+                table.take_over(data, rewrites, counts, work);
+            }
+            let (table, counting) = Box::pin(self.rewrite(&looking, candidates, table, counting)).await?;
             // The last files are on their way while the states are told.
-            let Engine { store, resolver, .. } = self.engine;
-            let files = tokio::spawn(files.finish(store.clone(), resolver.clone(), spec.name.clone(), settings.clone()));
+            let files = tokio::spawn(table.finish());
             let states = Box::pin(self.tell(Telling { counting, new, tried, tries }, &settings));
             let (files, states) = futures::future::join(files, states).await;
-            let (data, rewrites) = files.map_err(|e| Error::new(Kind::Internal, "staging files").source(e))??;
-            Ok((data, rewrites, states?, counts))
+            let files = files.map_err(|e| Error::new(Kind::Internal, "staging files").source(e))??;
+            Ok((files, states?))
         };
-        let (data, rewrites, (retries, outcomes), counts) = match staged.await {
+        let (RewrittenFiles { data, rewrites, counts, work }, (retries, outcomes)) = match staged.await {
             Ok(staged) => staged,
             Err(e) => {
                 for sweep in sweeps {
@@ -208,6 +183,7 @@ impl Mutating<'_> {
             ledger: from,
             shape: Some(looking.ledger.shape()),
             mutation: Some(Mutation { to, planned_on, foreign, rewrites, told: tells_to, work }),
+            rewrite: None,
             counts,
             skipped: 0,
             staged_at_micros: now_micros,
@@ -258,113 +234,27 @@ impl Mutating<'_> {
         Ok((retries, outcomes))
     }
 
-    /// What a table becomes before the first candidate is looked at: what an earlier attempt made of it.
-    fn begun(&self, looking: &Looking, stager: Stager, feed: Feed, earlier: Option<Earlier>) -> Begun {
-        let mut counting = Counting::new(self.engine, &looking.ledger, &looking.dataset);
-        let mut files = RewrittenTable { stager, feed, data: TableFiles::default(), rewrites: Rewrites::default() };
-        let mut counts = BTreeMap::new();
-        if let Some(Earlier { data, rewrites, matched, counts: of_earlier, .. }) = earlier {
-            (files.data, files.rewrites) = (data, rewrites);
-            counting.count_in(matched);
-            counts = of_earlier.into_iter().map(|c| ((c.org, c.event_date), (c.updated, c.deleted))).collect();
-        }
-        Begun { files, counting, counts }
-    }
-
     /// Looks at the candidates and stages what stands in their places.
     async fn rewrite(
         &self,
         looking: &Arc<Looking>,
         candidates: Vec<Candidate>,
-        begun: Begun,
-        work: &mut RewriteWork,
-    ) -> Result<(RewrittenTable, Counting, Vec<DatePartitionCount>)> {
-        let Begun { files, mut counting, mut counts } = begun;
-        let RewrittenTable { mut stager, mut feed, mut data, mut rewrites } = files;
-        let room = Room::new(self.engine.bytes_of_files_at_once());
+        mut table: RewrittenTable,
+        mut counting: Counting,
+    ) -> Result<(RewrittenTable, Counting)> {
         let looks = candidates.into_iter().map(|candidate| {
-            let (looking, room) = (looking.clone(), room.clone());
-            async move {
-                let held = room.of(candidate.file.size.unwrap_or(looking.spec.target_file_bytes)).await?;
-                let looked = tokio::spawn(async move { looking.look(candidate).await });
-                let looked = looked.await.map_err(|e| Error::new(Kind::Internal, "looking at a data file").source(e))?;
-                looked.map(|looked| (looked, held))
-            }
+            let (looking, bytes) = (looking.clone(), candidate.file.size);
+            (bytes, async move { looking.look(candidate).await })
         });
-        let mut looks = stream::iter(looks).buffer_unordered(FILES_AT_ONCE);
+        let mut looks = Room::new(self.engine, self.dataset).looked(looks);
         while let Some((looked, held)) = looks.try_next().await? {
-            let Looked { file, rewrite, hits: of_file } = looked;
-            counting.add(of_file).await?;
-            let Some(Rewrite { spliced, moved, images, positions, counts: of_file, ids }) = rewrite else { continue };
-            feed = feed.with(images).await?;
-            let mut ids = ids.filter(|_| spliced.files.len() == 1);
-            let values: Vec<(String, Option<String>)> = looking
-                .spec
-                .partition_by
-                .iter()
-                .map(|column| (column.clone(), file.partition_value(column).map(str::to_owned)))
-                .collect();
-            work.files_rewritten += 1;
-            work.bytes_copied += spliced.bytes_copied;
-            work.bytes_encoded += spliced.bytes_encoded;
-            let mut rewritten = RewrittenFile {
-                old: file.name.clone(),
-                now: positions.now,
-                updated: positions.updated,
-                deleted: positions.deleted,
-                moved: positions.moved,
-                new: Vec::new(),
-            };
-            let held = Arc::new(held);
-            for file in spliced.files {
-                rewritten.new.push(stager.adopt(&values, file, ids.take(), held.clone()).await?);
+            let Looked { file, rewrite, hits } = looked;
+            counting.add(hits).await?;
+            if let Some(rewrite) = rewrite {
+                table = table.with(&file, rewrite, held).await?;
             }
-            drop(held);
-            rewrites.files.push(rewritten);
-            if let Some(rows) = moved {
-                stager = blocking("staging rows of another partition", move || stager.stage(vec![rows]).map(|()| stager)).await?;
-            }
-            for (partition, (updated, deleted)) in of_file {
-                work.updated += updated;
-                work.deleted += deleted;
-                let sum = counts.entry(partition).or_default();
-                *sum = (sum.0 + updated, sum.1 + deleted);
-            }
-            if let Some(deleted) = &file.deleted {
-                data.marks.insert(file.name.clone(), deleted.as_logged());
-            }
-            data.removes.push(log_spelling(&file, &self.dataset.name)?);
         }
-        let counts = counts
-            .into_iter()
-            .map(|((org, event_date), (updated, deleted))| DatePartitionCount { org, event_date, inserted: 0, updated, deleted })
-            .collect();
-        Ok((RewrittenTable { stager, feed, data, rewrites }, counting, counts))
-    }
-}
-
-/// Bounds what files that are looked at, and those in their places that are on their way to the store, take of memory.
-#[derive(Clone)]
-struct Room {
-    free: Arc<Semaphore>,
-    all: u32,
-}
-
-impl Room {
-    /// The bytes of a permit.
-    const UNIT: u64 = 1 << 20;
-
-    fn new(bytes: u64) -> Self {
-        let all = u32::try_from(bytes / Self::UNIT).unwrap_or(u32::MAX).clamp(1, 1 << 20);
-        Self { free: Arc::new(Semaphore::new(all as usize)), all }
-    }
-
-    /// Room for a file of that size, once there is some; a file for which there never is enough has all of it.
-    async fn of(&self, size: u64) -> Result<OwnedSemaphorePermit> {
-        // Beside the new file, one column or two are decoded.
-        let wanted = u32::try_from((size + size / 2) / Self::UNIT).unwrap_or(u32::MAX).clamp(1, self.all);
-        let room = self.free.clone().acquire_many_owned(wanted).await;
-        room.map_err(|e| Error::new(Kind::Internal, "waiting for memory").source(e))
+        Ok((table, counting))
     }
 }
 
@@ -374,85 +264,6 @@ struct Telling {
     new: Vec<NewRequest>,
     tried: RequestsTried,
     tries: bool,
-}
-
-/// What a batch begins with.
-struct Begun {
-    files: RewrittenTable,
-    counting: Counting,
-    /// Rows changed and gone, by organisation and event date.
-    counts: BTreeMap<(String, i32), (u64, u64)>,
-}
-
-/// What becomes of a table's files; the last of them may be on their way to the store.
-struct RewrittenTable {
-    stager: Stager,
-    feed: Feed,
-    /// What is known of them beside what the stagers have.
-    data: TableFiles,
-    rewrites: Rewrites,
-}
-
-impl RewrittenTable {
-    /// Waits until all of it is in the store. Returns the files, and the name of what tells which rows were rewritten, if any were.
-    async fn finish(
-        self,
-        store: Store,
-        resolver: Resolver,
-        table: TableName,
-        settings: StageSettings,
-    ) -> Result<(TableFiles, Option<String>)> {
-        let Self { stager, feed, mut data, mut rewrites } = self;
-        data.removes.sort_unstable();
-        rewrites.files.sort_unstable_by(|a, b| a.old.cmp(&b.old));
-        data.adds.extend(stager.finish().await?.0.adds);
-        data.adds.sort_by(|a, b| a.path.cmp(&b.path));
-        data.changes.extend(feed.finish().await?);
-        let in_place: HashSet<&String> = rewrites.files.iter().flat_map(|file| &file.new).collect();
-        rewrites.moved = data.adds.iter().map(|add| &add.path).filter(|path| !in_place.contains(path)).cloned().collect();
-        if rewrites.files.is_empty() {
-            return Ok((data, None));
-        }
-        let name = rewrites.stage(&store, &resolver, &table, &settings.chain, settings.key).await?;
-        Ok((data, Some(name)))
-    }
-}
-
-/// What is staged for the table's change data feed: rows of many files together.
-struct Feed {
-    stager: Stager,
-    images: Vec<RecordBatch>,
-    bytes: u64,
-    /// Staged when there are so many.
-    most_bytes: u64,
-}
-
-impl Feed {
-    fn new(stager: Stager, most_bytes: u64) -> Self {
-        Self { stager, images: Vec::new(), bytes: 0, most_bytes }
-    }
-
-    async fn with(mut self, images: Vec<RecordBatch>) -> Result<Self> {
-        self.bytes += images.iter().map(|rows| rows.get_array_memory_size() as u64).sum::<u64>();
-        self.images.extend(images);
-        if self.bytes >= self.most_bytes { self.staged().await } else { Ok(self) }
-    }
-
-    async fn staged(mut self) -> Result<Self> {
-        (self.bytes, self.images) = match std::mem::take(&mut self.images) {
-            images if images.is_empty() => return Ok(self),
-            images => {
-                let stager = self.stager;
-                self.stager = blocking("encoding changes", move || stager.stage(images).map(|()| stager)).await?;
-                (0, Vec::new())
-            }
-        };
-        Ok(self)
-    }
-
-    async fn finish(self) -> Result<Vec<AddedFile>> {
-        Ok(self.staged().await?.stager.finish().await?.0.adds)
-    }
 }
 
 /// The requests after `told`, up to `tells_to`, and what is looked for: what they are about, and what fates are that changed after `changed_from`.
@@ -480,18 +291,4 @@ async fn wanted_since(
     changed?;
     wanted.absorb(of_fates);
     Ok((new, wanted))
-}
-
-/// The path of a file as the log spells it. We read it decoded, and what another program may have encoded cannot be told from what it did
-/// not; a remove in another spelling would leave the file in the table.
-fn log_spelling(file: &ChangedFile, dataset: &DatasetName) -> Result<String> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/' | b'=');
-    if file.name.bytes().all(plain) {
-        return Ok(file.name.clone());
-    }
-    Err(Error::new(
-        Kind::Unsupported,
-        format!("dataset {dataset}: a request changes rows of {}, whose path the log spells with escapes", file.name),
-    )
-    .hint("another program wrote that file; let it rewrite the file under a plain path, without characters that need escaping"))
 }

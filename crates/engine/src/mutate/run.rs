@@ -4,18 +4,19 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use alluvium_core::{
-    Attempt, BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Range, RecordBody,
-    Recorded, Requests, Result, Shard, TableName, TableSpec, app_id,
+    BatchKey, BatchNumber, Dataset, DatasetName, Error, Incarnation, Job, Kind, LedgerPosition, Range, RecordBody, Recorded,
+    Requests, Result, Shard, TableName, TableSpec, app_id,
 };
-use alluvium_lake::{ChainListing, ChainStore, LeaseWatch, PutNew};
+use alluvium_lake::{ChainStore, LeaseWatch};
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 
 use super::earlier::Table;
 use super::plan::Move;
 use crate::engine::Engine;
-use crate::ingest::{Finished, Finishing, IngestOptions, Mode, RunSummary, drop_old_records, floor_lease_name};
+use crate::ingest::{IngestOptions, Mode, RunSummary, floor_lease_name};
 use crate::ledger::DatasetLedger;
+use crate::rewrite::{Resumed, RewriteChain, rewrite_lease_name};
 use crate::turn::give_back;
 
 /// How long to wait before a plan that appends were quicker than is made again, for the first time.
@@ -105,10 +106,10 @@ impl Engine {
         }
     }
 
-    /// Runs the jobs that are built: requests go before events, and what nobody needs any more goes last.
+    /// Runs the jobs that are built: requests go before events, then what is past its retention, and what nobody needs any more goes last.
     ///
     /// # Errors
-    /// As [`Engine::mutate`], [`Engine::ingest`] and [`Engine::vacuum`].
+    /// As [`Engine::mutate`], [`Engine::ingest`], [`Engine::retain`] and [`Engine::vacuum`].
     pub async fn run_all(&self, datasets: &[&Dataset], options: impl Into<IngestOptions>) -> Result<RunSummary> {
         let options = options.into();
         // Of all datasets, all tables.
@@ -118,10 +119,11 @@ impl Engine {
         };
         if options.mode == Mode::Follow {
             let both = Box::pin(futures::future::join(self.mutate(datasets, options), self.ingest(datasets, options)));
-            // A vacuum may end anywhere; it ends with the others.
-            let (mutated, ingested) = match futures::future::select(both, Box::pin(self.vacuum_now_and_then(&names))).await {
+            let upkeep = futures::future::join(self.retain_now_and_then(datasets).boxed(), self.vacuum_now_and_then(&names));
+            // Retentions and vacuums may end anywhere; they end with the others.
+            let (mutated, ingested) = match futures::future::select(both, Box::pin(upkeep)).await {
                 futures::future::Either::Left((done, _)) => done,
-                futures::future::Either::Right(((), both)) => both.await,
+                futures::future::Either::Right((_, both)) => both.await,
             };
             let mut summary = mutated?;
             summary.add(ingested?);
@@ -129,6 +131,9 @@ impl Engine {
         }
         let mut summary = self.mutate(datasets, options).await?;
         summary.add(self.ingest(datasets, options).await?);
+        if !self.stop.asked() {
+            summary.add(self.retain(datasets, options.mode).boxed().await?);
+        }
         if !self.stop.asked() {
             summary.failed.extend(self.vacuum(&names, false).await?.failed);
         }
@@ -260,7 +265,7 @@ impl Engine {
 
 impl Mutating<'_> {
     async fn run_alone(&self, tries: &mut bool, summary: &mut RunSummary) -> Result<()> {
-        let name = format!("{}.{}", Job::Mutate, self.dataset.name);
+        let name = rewrite_lease_name(self.dataset);
         let Some(lease) = self.engine.turn(&name).await? else { return Ok(()) };
         let done = self.run(tries, summary).await;
         give_back(lease).await;
@@ -297,52 +302,23 @@ impl Mutating<'_> {
     }
 
     async fn round(&self, summary: &mut RunSummary, tries: &mut bool) -> Result<Round> {
-        let listing = self.chain.listing().await?;
-        let Some(newest) = listing.newest() else {
-            return self.attempt(BatchKey { batch: BatchNumber::FIRST, attempt: Attempt::FIRST }, None, summary, tries).await;
-        };
-        if listing.done.contains(&newest.batch) {
-            drop_old_records(&self.chain, &listing, newest.batch).await?;
-            return self.attempt(BatchKey { batch: newest.batch.next(), attempt: Attempt::FIRST }, None, summary, tries).await;
-        }
-        let gone =
-            || Error::new(Kind::Unavailable, format!("the record of batch {newest} was listed and is gone")).hint("run again");
-        let record = self.chain.record(newest).await?.ok_or_else(gone)?;
-        let why = match Box::pin(self.finishing(true).finish(&record)).await? {
-            Finished::Done(mark) => {
+        match self.rewriting().resume().await? {
+            Resumed::Before(key) => self.attempt(key, None, summary, tries).await,
+            Resumed::Amend(key, recorded) => self.attempt(key, recorded, summary, tries).await,
+            Resumed::Now(mark) => {
                 summary.batches += 1;
                 summary.outcome += mark.outcome;
                 *tries = false;
-                return Ok(Round::Batch);
-            }
-            Finished::Amend(why) => why,
-        };
-        let attempt = newest.attempt.next().ok_or_else(|| {
-            Error::new(Kind::Internal, format!("batch {newest} of {} was attempted too often: {why}", self.dataset.name))
-        })?;
-        // The first record fixed the range; void ones may stand among them.
-        let recorded = match record.body {
-            RecordBody::Intent(recorded) => Some(*recorded),
-            RecordBody::Void => self.newest_intent(&listing, newest).await?,
-        };
-        self.attempt(BatchKey { batch: newest.batch, attempt }, recorded, summary, tries).await
-    }
-
-    async fn newest_intent(&self, listing: &ChainListing, key: BatchKey) -> Result<Option<Recorded>> {
-        for attempt in listing.records.get(&key.batch).into_iter().flatten().rev() {
-            let record = self.chain.record(BatchKey { attempt: *attempt, ..key }).await?;
-            if let Some(RecordBody::Intent(recorded)) = record.map(|record| record.body) {
-                return Ok(Some(*recorded));
+                Ok(Round::Batch)
             }
         }
-        Ok(None)
     }
 
     /// Plans a batch, records it, and publishes it. `before` is what an earlier attempt recorded, if there was one.
     async fn attempt(
         &self,
         key: BatchKey,
-        before: Option<Recorded>,
+        before: Option<Box<Recorded>>,
         summary: &mut RunSummary,
         tries: &mut bool,
     ) -> Result<Round> {
@@ -399,7 +375,7 @@ impl Mutating<'_> {
         let earlier = match before {
             Some(recorded) => {
                 let table = Table { standing: &standing, position: from, shape: ledger.shape(), feed };
-                self.earlier(recorded, &table).await
+                self.earlier(*recorded, &table).await
             }
             None => None,
         };
@@ -420,30 +396,17 @@ impl Mutating<'_> {
         };
         let planned = Box::pin(self.plan(key, a_move)).await?;
         let Some((record, sweeps)) = planned else { return Ok(Round::Idle) };
-        if self.chain.write(&record).await? == PutNew::Exists {
-            // Only a record that stands there tells that ours never will.
-            if self.chain.record(record.key()).await?.is_some() {
-                for sweep in sweeps {
-                    sweep.run().await;
-                }
-            }
-            return Ok(Round::Again);
+        let Some(mark) = Box::pin(self.rewriting().write(&record, sweeps)).await? else { return Ok(Round::Again) };
+        summary.batches += 1;
+        summary.outcome += mark.outcome;
+        folded.merge_small(BatchNumber(to.0)).await;
+        let RecordBody::Intent(recorded) = &record.body else { return Ok(Round::Batch) };
+        if recorded.mutation.as_ref().is_none_or(|mutation| mutation.told < to) || to.0 < taken.0 {
+            return Ok(Round::Batch);
         }
-        match Box::pin(self.finishing(false).finish(&record)).await? {
-            Finished::Done(mark) => {
-                summary.batches += 1;
-                summary.outcome += mark.outcome;
-                folded.merge_small(BatchNumber(to.0)).await;
-                let RecordBody::Intent(recorded) = &record.body else { return Ok(Round::Batch) };
-                if recorded.mutation.as_ref().is_none_or(|mutation| mutation.told < to) || to.0 < taken.0 {
-                    return Ok(Round::Batch);
-                }
-                *tries = false;
-                let is_last = self.engine.requests_taken(&self.incarnation).await?.0 == to.0;
-                Ok(if is_last { Round::Last } else { Round::Batch })
-            }
-            Finished::Amend(_) => Ok(Round::Again),
-        }
+        *tries = false;
+        let is_last = self.engine.requests_taken(&self.incarnation).await?.0 == to.0;
+        Ok(if is_last { Round::Last } else { Round::Batch })
     }
 
     /// Whether other processes moved the table, or took requests in, since it was at that position and so many were taken in.
@@ -458,7 +421,8 @@ impl Mutating<'_> {
         Ok(LedgerPosition(self.engine.batches_at_once(&self.incarnation, BatchNumber(from.0), taken, most).await?.0))
     }
 
-    fn finishing(&self, resumed: bool) -> Finishing<'_> {
-        Finishing { engine: self.engine, incarnation: &self.incarnation, dataset: self.dataset, chain: &self.chain, resumed }
+    fn rewriting(&self) -> RewriteChain<'_> {
+        let Self { engine, dataset, incarnation, chain } = self;
+        RewriteChain { engine, dataset, incarnation, chain }
     }
 }

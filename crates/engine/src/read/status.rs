@@ -145,7 +145,9 @@ impl Engine {
                 chains.extend(chain_status(&self.chain(incarnation, Job::Ingest, dataset, shard)).await?);
             }
         }
-        chains.extend(chain_status(&self.chain(incarnation, Job::Mutate, dataset, Shard::WHOLE)).await?);
+        for job in [Job::Mutate, Job::Retain] {
+            chains.extend(chain_status(&self.chain(incarnation, job, dataset, Shard::WHOLE)).await?);
+        }
         Ok(chains)
     }
 

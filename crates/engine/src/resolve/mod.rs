@@ -11,4 +11,4 @@ mod rows;
 
 pub(crate) use edits::{RowEdits, edited};
 pub(crate) use fates::{HitRow, NamedNodes, plan_edits};
-pub(crate) use rows::{ORIGINAL, SourceRows, deciding_columns};
+pub(crate) use rows::{ORIGINAL, SourceDays, SourceRows, column, deciding_columns, event_times, texts};

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use alluvium_core::{Dataset, Error, Kind, Result};
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use alluvium_core::{Dataset, Error, Kind, MICROS_PER_DAY, Result, day_of_micros};
+use arrow::array::{Array, ArrayRef, AsArray, Date32Array, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Date32Type, TimeUnit, TimestampMicrosecondType};
 
@@ -11,7 +11,6 @@ use super::original::{Original, id_of_json};
 
 /// The column that holds what the source gave.
 pub(crate) const ORIGINAL: &str = "_original";
-const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 /// The columns that tell which requests match a row.
 pub(crate) fn deciding_columns(dataset: &Dataset) -> Vec<&str> {
@@ -44,7 +43,7 @@ impl<'a> SourceRows<'a> {
         Ok(Self {
             batch,
             org: texts(column(batch, &dataset.org)?)?,
-            times: times(column(batch, &dataset.event_time)?)?,
+            times: event_times(column(batch, &dataset.event_time)?)?,
             ids: ids.collect::<Result<_>>()?,
             key: dataset.key.as_ref().map(named).transpose()?.flatten(),
             original: if original.null_count() == original.len() { None } else { Some(texts(original)?) },
@@ -61,11 +60,6 @@ impl<'a> SourceRows<'a> {
 
     pub(crate) fn event_time_micros(&self, row: usize) -> i64 {
         self.times[row]
-    }
-
-    /// The day of the event, in UTC.
-    pub(crate) fn event_date(&self, row: usize) -> i32 {
-        i32::try_from(self.times[row].div_euclid(MICROS_PER_DAY)).unwrap_or(i32::MAX)
     }
 
     pub(crate) fn key(&self, row: usize) -> Option<&str> {
@@ -91,6 +85,24 @@ impl<'a> SourceRows<'a> {
     }
 }
 
+/// The days that rows are counted under.
+pub(crate) struct SourceDays<'b>(Option<&'b Date32Array>);
+
+impl<'b> SourceDays<'b> {
+    /// The column that tells them.
+    pub(crate) const COLUMN: &'static str = "event_date";
+
+    pub(crate) fn of(rows: &'b RecordBatch) -> Self {
+        Self(rows.column_by_name(Self::COLUMN).and_then(|column| column.as_primitive_opt::<Date32Type>()))
+    }
+
+    /// That of a row; where another writer left it out, that of its event, in UTC.
+    pub(crate) fn day(&self, row: usize, event_micros: i64) -> i32 {
+        let told = self.0.filter(|days| days.is_valid(row));
+        told.map_or_else(|| day_of_micros(event_micros), |days| days.value(row))
+    }
+}
+
 fn value(array: &StringArray, row: usize) -> Option<&str> {
     array.is_valid(row).then(|| array.value(row))
 }
@@ -109,7 +121,7 @@ pub(crate) fn texts(array: &ArrayRef) -> Result<StringArray> {
 }
 
 /// Event times in microseconds since 1970; a date is its first moment.
-fn times(array: &ArrayRef) -> Result<Vec<i64>> {
+pub(crate) fn event_times(array: &ArrayRef) -> Result<Vec<i64>> {
     match array.data_type() {
         DataType::Timestamp(TimeUnit::Microsecond, _) => Ok(array.as_primitive::<TimestampMicrosecondType>().values().to_vec()),
         DataType::Date32 => {

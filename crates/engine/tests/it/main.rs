@@ -19,5 +19,6 @@ mod overtaken;
 mod pitfalls;
 mod races;
 mod replay;
+mod retain;
 mod vacuum;
 mod void;

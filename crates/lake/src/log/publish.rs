@@ -69,6 +69,8 @@ pub enum LedgerRule<'a> {
         /// The declaration that whoever commits knows: rows that were resolved for another are resolved again.
         declared: LedgerShape,
     },
+    /// Rows go, or come to stand in another file, and those that stay are what they were, whatever the table's position.
+    Keeps,
     /// The table moves. It must be at `from`, and its live files those it was planned on.
     Moves {
         /// Where it is.
@@ -320,12 +322,13 @@ impl DeltaLog {
             LedgerRule::At { position, shape, declared } => {
                 Ok(state.ledger == position && (position.is_beginning() || shape == declared))
             }
-            // Planned before the table had a feed, a move lacks what the feed must tell.
-            LedgerRule::Moves { .. }
+            // Planned before the table had a feed, a rewrite lacks what the feed must tell.
+            LedgerRule::Moves { .. } | LedgerRule::Keeps
                 if state.has_change_data_feed() && commit.changes.is_empty() && !commit.removes.is_empty() =>
             {
                 Ok(false)
             }
+            LedgerRule::Keeps => Ok(true),
             LedgerRule::Moves { from, planned_on, .. } => Ok(state.ledger == from
                 && (planned_on.version == state.version
                     || planned_on.live_files == self.live_files_digest(state.version).await?)),
@@ -404,7 +407,7 @@ fn mixes(commit: &Commit<'_>, state: &TableState) -> bool {
 #[cfg(feature = "plants")]
 fn is_let_pass(commit: &Commit<'_>, state: &TableState) -> bool {
     match commit.ledger {
-        LedgerRule::None => false,
+        LedgerRule::None | LedgerRule::Keeps => false,
         LedgerRule::At { .. } => Plant::IngestUnderNewestLedger.grows() || (Plant::ResumeIgnoresLedger.grows() && commit.resumed),
         LedgerRule::Moves { from, .. } => Plant::MutateChecksPathsOnly.grows() && state.ledger == from,
     }

@@ -41,7 +41,7 @@ impl Listed {
                 listed.indexes.extend(parse_data_file(&file.path).map(|name| name.index()));
             }
         }
-        listed.rewrites = recorded.mutation.as_ref().and_then(|mutation| mutation.rewrites.clone());
+        listed.rewrites = recorded.rewrites().map(str::to_owned);
         listed
     }
 

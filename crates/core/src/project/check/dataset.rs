@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use super::super::at::{At, Short};
+use super::super::at::{At, Entries, Short};
 use super::super::node::join;
 use super::super::problem::{Place, suggest};
 use super::super::raw::{RawBatch, RawDataset, RawEntity, RawIdentity, RawLayout, RawOnErase, RawSource};
+use super::super::text::DurationText;
 use super::fields::EVENT_DATE;
 use super::{Checker, Entities};
 use crate::dataset::{
     BatchLimits, Dataset, DatasetName, Field, FileSource, Identity, KafkaSource, Layout, MessagePart, OnErase, Source,
     TakenPolicy,
 };
+use crate::retention::Retention;
 use crate::types::DataType;
 
 const MAX_ROWS: u64 = 1_000_000;
@@ -109,6 +111,7 @@ impl<'c, 'b> DatasetCheck<'c, 'b> {
             org: raw.org.value,
             event_time: raw.event_time.value,
             identities,
+            retention: retention(raw.retention, raw.retention_by_org),
             change_data_feed: raw.change_data_feed.is_some_and(|feed| feed.value),
             batch: self.batch(raw.batch),
             fields: std::mem::take(&mut self.fields).into_iter().map(|(field, _)| field).collect(),
@@ -330,6 +333,12 @@ impl<'c, 'b> DatasetCheck<'c, 'b> {
         }
         value.value
     }
+}
+
+/// How long rows are kept.
+fn retention(others: Option<At<DurationText>>, by_org: Option<At<Entries<DurationText>>>) -> Retention {
+    let by_org = by_org.into_iter().flat_map(|by_org| by_org.value.0).map(|(org, kept)| (org.value, kept.0));
+    Retention { others: others.map(|kept| kept.value.0), by_org: by_org.collect() }
 }
 
 /// Every field that is cleared with an identity, and the key where it is named.

@@ -220,7 +220,7 @@ impl KafkaIntake {
                 ),
             )
             .hint("a dataset keeps its kind of source: give the topic a dataset of its own")),
-            Some(Range::DeadLetters { .. } | Range::Ledger { .. }) | None => Err(Error::new(
+            Some(Range::DeadLetters { .. } | Range::Ledger { .. } | Range::Retention(_)) | None => Err(Error::new(
                 Kind::Corrupt,
                 format!("dataset {}: the record of batch {finished} of shard {} is gone", work.dataset.name, self.shard.0),
             )
