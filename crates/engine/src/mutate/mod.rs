@@ -8,5 +8,6 @@ mod file;
 mod plan;
 mod run;
 mod wanted;
+mod whole;
 
 pub use run::WouldChange;

@@ -14,6 +14,7 @@ use super::earlier::{Earlier, identity};
 use super::file::{Candidate, Looked, Looking, deciding};
 use super::run::{Mutating, WouldChange};
 use super::wanted::WantedNodes;
+use super::whole::Whole;
 use crate::ledger::DatasetLedger;
 use crate::requests::{Counting, NewRequest, RequestsTried, Retries, StateWriter, mutation_of};
 use crate::rewrite::{FILES_AT_ONCE, Rewriter, RewrittenFiles, RewrittenTable, Room};
@@ -49,6 +50,8 @@ pub(super) struct Move {
 /// What a move will look through, and for what.
 struct Prepared {
     looking: Arc<Looking>,
+    /// Files that go whole and need not be opened.
+    whole: Vec<Whole>,
     candidates: Vec<Candidate>,
     /// The requests that have no state yet.
     new: Vec<NewRequest>,
@@ -121,15 +124,17 @@ impl Mutating<'_> {
             })
             .filter(|candidate| looking.may_hold(candidate))
             .collect();
-        let candidates = looking.indexed(candidates).await?;
-        Ok(Some(Prepared { looking, candidates, new, tried, tries, tells_to, planned_on, foreign, earlier }))
+        let (whole, candidates) = looking.whole(looking.indexed(candidates).await?).await?;
+        Ok(Some(Prepared { looking, whole, candidates, new, tried, tries, tells_to, planned_on, foreign, earlier }))
     }
 
     /// What a move would do, without doing it.
     pub(super) async fn would(&self, a_move: Move) -> Result<WouldChange> {
         let mut would = WouldChange::default();
-        let Some(Prepared { looking, candidates, new, .. }) = self.prepare(a_move).await? else { return Ok(would) };
+        let Some(Prepared { looking, whole, candidates, new, .. }) = self.prepare(a_move).await? else { return Ok(would) };
         would.requests = new.len() as u64;
+        would.files_rewritten = whole.len() as u64;
+        would.deleted = whole.iter().map(|whole| whole.hits.rows).sum();
         would.files_opened = candidates.len() as u64;
         let looks = candidates.into_iter().map(|candidate| looking.would(candidate));
         let mut looks = stream::iter(looks).buffer_unordered(FILES_AT_ONCE);
@@ -146,7 +151,7 @@ impl Mutating<'_> {
     pub(super) async fn plan(&self, key: BatchKey, a_move: Move) -> Result<Option<(BatchRecord, Vec<Sweep>)>> {
         let (from, to) = (a_move.from, a_move.to);
         let Some(prepared) = Box::pin(self.prepare(a_move)).await? else { return Ok(None) };
-        let Prepared { looking, candidates, new, tried, tries, tells_to, planned_on, foreign, earlier } = prepared;
+        let Prepared { looking, whole, candidates, new, tried, tries, tells_to, planned_on, foreign, earlier } = prepared;
         let now_micros = self.engine.clock.now_micros();
         let mut table = RewrittenTable::new(self.engine, &looking.rewriter, self.chain.chain(), key, now_micros);
         table.opened(candidates.len());
@@ -156,6 +161,10 @@ impl Mutating<'_> {
             if let Some(Earlier { data, rewrites, matched, counts, work, .. }) = earlier {
                 counting.count_in(matched);
                 table.take_over(data, rewrites, counts, work);
+            }
+            for Whole { file, counts, hits } in whole {
+                counting.add(vec![hits]).await?;
+                table.without(&file, counts)?;
             }
             let (table, counting) = Box::pin(self.rewrite(&looking, candidates, table, counting)).await?;
             // The last files are on their way while the states are told.

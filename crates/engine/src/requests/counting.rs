@@ -132,7 +132,7 @@ async fn matched(ledger: DatasetLedger, dataset: Dataset, mut hits: Vec<HitRow>)
         let of_org: Vec<(&HitRow, Vec<Option<&str>>)> =
             hits[first..first + length].iter().map(|hit| (hit, hit.ids.iter().map(Option::as_deref).collect())).collect();
         let groups =
-            of_org.iter().map(|(hit, ids)| RowGroup { ids, key: hit.key.as_deref(), event_time: hit.event_time, rows: 1 });
+            of_org.iter().map(|(hit, ids)| RowGroup { ids, key: hit.key.as_deref(), event_time: hit.event_time, rows: hit.rows });
         let counts = requests.attribute(position, groups);
         let org: Arc<str> = Arc::from(org.as_str());
         let counted = requests.requests().zip(counts).filter(|(_, rows)| *rows > 0);

@@ -11,7 +11,7 @@ use super::edits::{EditPlanner, Fate, RowEdits, json_of_id};
 use super::rows::SourceRows;
 use crate::ledger::DatasetLedger;
 
-/// A row that requests may have matched, by what it hangs on: the ids (and the key) that a request names; others are left out.
+/// A row that requests may have matched, or several alike, by what it hangs on: the ids (and the key) that a request names; others are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HitRow {
     pub(crate) org: Arc<str>,
@@ -19,6 +19,8 @@ pub(crate) struct HitRow {
     pub(crate) ids: Vec<Option<String>>,
     pub(crate) key: Option<String>,
     pub(crate) event_time: i64,
+    /// How many rows.
+    pub(crate) rows: u64,
 }
 
 impl HitRow {
@@ -120,7 +122,7 @@ pub(crate) fn plan_edits(
         found.clear();
         found.resize(width, None);
         let org = orgs.entry(org).or_insert_with(|| Arc::from(org)).clone();
-        let mut hit = HitRow { org, ids: vec![None; dataset.identities.len()], key: None, event_time: time };
+        let mut hit = HitRow { org, ids: vec![None; dataset.identities.len()], key: None, event_time: time, rows: 1 };
         for NamedNode { key, place, .. } in of_row {
             found[*place as usize] = fates.get(key);
             match *place {

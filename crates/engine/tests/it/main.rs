@@ -22,3 +22,4 @@ mod replay;
 mod retain;
 mod vacuum;
 mod void;
+mod whole_org;

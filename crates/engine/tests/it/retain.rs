@@ -40,8 +40,16 @@ requests:
     )
 }
 
-const BY_ORG: &str = "[org]";
-const BY_ORG_AND_DAY: &str = "[org, event_date]";
+/// How long rows are kept.
+const KEPT: &str = "    retention: 10d\n    retention_by_org: { short: 7d, long: 20d }\n";
+
+/// The same for ever.
+pub fn kept_for_ever(layout: &str) -> String {
+    yaml(layout).replace(KEPT, "")
+}
+
+pub const BY_ORG: &str = "[org]";
+pub const BY_ORG_AND_DAY: &str = "[org, event_date]";
 const TOGETHER: &str = "[]";
 
 /// Files of `rows`: organisation and day of December 2025; a row's id is both.
@@ -70,16 +78,16 @@ fn left() -> BTreeSet<String> {
         .collect()
 }
 
-struct Lake {
-    dir: tempfile::TempDir,
-    clock: Arc<StepClock>,
-    lab: Lab,
-    store: InMemory,
+pub struct Lake {
+    pub dir: tempfile::TempDir,
+    pub clock: Arc<StepClock>,
+    pub lab: Lab,
+    pub store: InMemory,
 }
 
 impl Lake {
     /// All rows were taken in on the 1st of January, when none was too old; now it is the 8th.
-    async fn begun(layout: &str) -> Self {
+    pub async fn begun(layout: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(StepClock::new());
         let lab = Lab::new(dir.path(), &yaml(layout)).with_clock(clock.clone());
@@ -90,16 +98,16 @@ impl Lake {
         lake
     }
 
-    fn shared(&self) -> Arc<dyn ObjectStore> {
+    pub fn shared(&self) -> Arc<dyn ObjectStore> {
         Arc::new(self.store.clone())
     }
 
-    async fn ingest(&self) -> RunSummary {
+    pub async fn ingest(&self) -> RunSummary {
         let engine = self.lab.engine(&Store::over(self.shared()));
         whole(engine.ingest(&engine.datasets(&[]).unwrap(), Mode::UntilIdle).await)
     }
 
-    async fn mutate(&self) -> RunSummary {
+    pub async fn mutate(&self) -> RunSummary {
         let engine = self.lab.engine(&Store::over(self.shared()));
         whole(engine.mutate(&engine.datasets(&[]).unwrap(), Mode::UntilIdle).await)
     }
@@ -117,7 +125,7 @@ impl Lake {
         TableReader::new(&self.shared(), "default/call").log().await.unwrap().len()
     }
 
-    async fn ids(&self) -> BTreeSet<String> {
+    pub async fn ids(&self) -> BTreeSet<String> {
         ids(&self.shared()).await
     }
 }
@@ -144,7 +152,7 @@ async fn ids(store: &Arc<dyn ObjectStore>) -> BTreeSet<String> {
 }
 
 /// What notifications tell of a job, by organisation and day: rows inserted and deleted. Each batch tells of a day once.
-async fn told(store: &Arc<dyn ObjectStore>, job: &str) -> BTreeMap<(String, String), (u64, u64)> {
+pub async fn told(store: &Arc<dyn ObjectStore>, job: &str) -> BTreeMap<(String, String), (u64, u64)> {
     let mut told: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for row in TableReader::new(store, "default/notifications").rows().await.unwrap() {
@@ -200,9 +208,7 @@ async fn each_organisation_loses_what_is_past_its_own_retention() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_setting_counts_from_the_next_run_on_and_without_one_rows_stay() {
     let lake = Lake::begun(BY_ORG).await;
-    let with = |keys: &str| {
-        lake.lab.with_yaml(&yaml(BY_ORG).replace("    retention: 10d\n    retention_by_org: { short: 7d, long: 20d }\n", keys))
-    };
+    let with = |keys: &str| lake.lab.with_yaml(&yaml(BY_ORG).replace(KEPT, keys));
     assert_eq!(whole(retain(&with(""), lake.shared()).await).batches, 0);
     assert_eq!(lake.ids().await.len(), 18);
     // Only what an organisation of its own says: on the 8th the 27th at noon is 11 days and a half ago.
