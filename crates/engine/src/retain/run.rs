@@ -173,19 +173,20 @@ impl<'a> Retaining<'a> {
     async fn round(&self) -> Result<Round> {
         match self.rewriting().resume().await? {
             Resumed::Now(mark) => Ok(Round::Earlier(mark)),
-            Resumed::Before(key) => {
-                let bounds = self.dataset.retention.bounds(self.engine.clock.now_micros());
-                self.attempt(key, bounds, false).await
+            Resumed::Before(key) => self.attempt(key, self.bounds_now(), false).await,
+            Resumed::Amend(key, recorded) => {
+                // What was past at the moment of the first attempt: that is what the batch is about.
+                let bounds = match recorded.map(|recorded| recorded.range) {
+                    Some(Range::Retention(bounds)) => bounds,
+                    _ => self.bounds_now(),
+                };
+                self.attempt(key, bounds, true).await
             }
-            // What was past at the moment of the first attempt: that is what the batch is about.
-            Resumed::Amend(key, recorded) => match recorded.map(|recorded| recorded.range) {
-                Some(Range::Retention(bounds)) => self.attempt(key, bounds, true).await,
-                _ => {
-                    let bounds = self.dataset.retention.bounds(self.engine.clock.now_micros());
-                    self.attempt(key, bounds, true).await
-                }
-            },
         }
+    }
+
+    fn bounds_now(&self) -> RetentionBounds {
+        self.dataset.retention.bounds(self.engine.clock.now_micros())
     }
 
     /// Plans a batch, records it, and publishes it. `fixed`: another attempt at it was recorded, so it is made also if nothing goes.

@@ -2,8 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use alluvium_core::ReadKind;
+use alluvium_engine::{ChangesRequest, Mode};
 use alluvium_lake::Store;
 use alluvium_testkit::TableReader;
+use arrow::array::AsArray;
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
 
 use crate::mutate_sweep::put;
 use crate::retain::{BY_ORG, BY_ORG_AND_DAY, Lake, kept_for_ever, told};
@@ -22,11 +27,24 @@ async fn outcomes(lake: &Lake) -> BTreeMap<String, u64> {
     outcomes
 }
 
+/// How many rows `changes --rows` tells as deleted.
+async fn deletes_told(lake: &Lake) -> usize {
+    let engine = lake.lab.engine(&Store::over(lake.shared()));
+    let request = ChangesRequest { kind: ReadKind::Rows, consumer: None, since: None, snapshot: false };
+    let mut reader = engine.changes(engine.datasets(&[]).unwrap()[0], &request).await.unwrap();
+    let (mut changes, mut deletes) = (reader.read().await.unwrap(), 0);
+    while let Some(rows) = changes.next().await.unwrap() {
+        let kinds = cast(rows.column_by_name("_change_type").unwrap(), &DataType::Utf8).unwrap();
+        deletes += kinds.as_string::<i32>().iter().filter(|kind| *kind == Some("delete")).count();
+    }
+    deletes
+}
+
 /// What a mutation would do and what it does: files opened and replaced, rows deleted.
 async fn mutate(lake: &Lake, requests: &str) -> (u64, u64, u64) {
     put(lake.dir.path(), "requests", "1.json", requests);
     let engine = lake.lab.engine(&Store::over(lake.shared()));
-    engine.ingest(&[engine.requests_intake()], alluvium_engine::Mode::UntilIdle).await.unwrap();
+    engine.ingest(&[engine.requests_intake()], Mode::UntilIdle).await.unwrap();
     let would = engine.would_mutate(engine.datasets(&[]).unwrap()[0]).await.unwrap();
     let work = lake.mutate().await.outcome.work;
     let done = (work.files_opened, work.files_rewritten, work.deleted);
@@ -43,6 +61,7 @@ async fn files_of_an_organisation_that_leaves_are_not_opened() {
     assert_eq!(told(&lake.shared(), "mutate").await, wanted);
     assert_eq!(outcomes(&lake).await, BTreeMap::from([("r1".to_owned(), 6)]));
     assert_eq!(lake.ids().await.len(), 12);
+    assert_eq!(deletes_told(&lake).await, 6);
 }
 
 #[tokio::test(flavor = "multi_thread")]
