@@ -77,7 +77,7 @@ impl Observer for Progress {
                 }),
             ),
             Output::Text if *job == Job::Mutate && dataset.0 != Dataset::REQUESTS => format!(
-                "{job} {dataset} batch {batch}{}: {} rows updated, {} deleted, {} of {} opened files rewritten ({} encoded)",
+                "{job} {dataset} batch {batch}{}: {} rows updated, {} deleted, {} files rewritten or removed, {} opened ({} encoded)",
                 if *resumed { " (resumed)" } else { "" },
                 output::number(outcome.work.updated),
                 output::number(outcome.work.deleted),
@@ -86,7 +86,7 @@ impl Observer for Progress {
                 output::bytes(outcome.work.bytes_encoded),
             ),
             Output::Text if *job == Job::Retain => format!(
-                "{job} {dataset} batch {batch}{}: {} rows deleted, {} files removed or rewritten, {} opened ({} encoded)",
+                "{job} {dataset} batch {batch}{}: {} rows deleted, {} files rewritten or removed, {} opened ({} encoded)",
                 if *resumed { " (resumed)" } else { "" },
                 output::number(outcome.work.deleted),
                 output::number(outcome.work.files_rewritten),

@@ -210,7 +210,7 @@ fn print_would_retain(format: Output, dataset: &Dataset, would: WouldDrop) -> Re
             "files_rewritten": files_rewritten,
         })),
         Output::Text => output::line(&format!(
-            "retain {}: would drop {} rows that are past their retention: {} files removed or rewritten, {} opened",
+            "retain {}: would drop {} rows that are past their retention: {} files rewritten or removed, {} opened",
             dataset.name,
             output::number(deleted),
             output::number(files_rewritten),

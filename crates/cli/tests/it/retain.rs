@@ -123,7 +123,7 @@ fn a_retention_says_what_it_does_and_a_namespace_never_used_has_nothing_to_do() 
     assert_eq!(site.run(&["run", "retain", "nothing"]).status.code(), Some(2));
     let site = begun("");
     let dry = site.ok(&["run", "retain", "edit", "--dry-run"]);
-    assert_eq!(dry, "retain edit: would drop 6 rows that are past their retention: 3 files removed or rewritten, 3 opened\n");
+    assert_eq!(dry, "retain edit: would drop 6 rows that are past their retention: 3 files rewritten or removed, 3 opened\n");
     let said = site.ok(&["run", "retain", "edit"]);
-    assert!(said.starts_with("retain edit batch 1: 6 rows deleted, 3 files removed or rewritten, 3 opened ("), "{said}");
+    assert!(said.starts_with("retain edit batch 1: 6 rows deleted, 3 files rewritten or removed, 3 opened ("), "{said}");
 }
