@@ -230,6 +230,7 @@ impl Engine {
             ledger: LedgerPosition::BEGINNING,
             shape: None,
             mutation: None,
+            rewrite: None,
             counts: Vec::new(),
             skipped: 0,
             staged_at_micros: self.clock.now_micros(),

@@ -7,7 +7,6 @@ use alluvium_core::{BatchNumber, Ending, Fate, Node, OrgLedger, Result, RowGroup
 use alluvium_lake::{ChangedFile, KeyMap, MayHold};
 
 use super::file::{Candidate, Looking};
-use crate::ledger::node_key;
 use crate::resolve::{HitRow, SourceDays};
 use crate::rewrite::{Counts, Statistics, all_gone};
 
@@ -31,7 +30,7 @@ impl Looking {
         let may_go: Vec<bool> = candidates.iter().map(|candidate| self.may_go_whole(candidate)).collect();
         let mut nodes = Vec::new();
         for (candidate, _) in candidates.iter().zip(&may_go).filter(|(_, may_go)| **may_go) {
-            nodes.extend(self.rewriter.org_of(&candidate.file).map(|org| node_key(org, Node::Org)));
+            nodes.extend(self.rewriter.org_of(&candidate.file).map(|org| self.ledger.key_of(org, Node::Org)));
         }
         if nodes.is_empty() {
             return Ok((Vec::new(), candidates));
@@ -70,7 +69,7 @@ impl Looking {
         let org = self.rewriter.org_of(&candidate.file)?;
         let statistics = Statistics::parse(candidate.stats.as_deref()?)?;
         let (least, greatest) = statistics.times(&self.rewriter.dataset.event_time)?;
-        let first = orgs.fates.get(&node_key(org, Node::Org))?.pieces().first()?;
+        let first = orgs.fates.get(&self.ledger.key_of(org, Node::Org))?.pieces().first()?;
         if first.ending != Ending::Erased || first.up_to < greatest {
             return None;
         }
