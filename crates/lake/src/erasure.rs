@@ -150,3 +150,52 @@ pub fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     }
     Some(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use alluvium_core::Namespace;
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn salts_are_those_of_whoever_came_first_and_hold_those_of_before() {
+        let store = Store::over(Arc::new(InMemory::new()));
+        let of = |life: &str| ErasureStore::new(&store, &Resolver::new(Namespace::default()), &Incarnation(life.to_owned()));
+        let erasure = of("a");
+        assert_eq!(erasure.salts(0).await.unwrap(), BTreeMap::new());
+        assert_eq!(erasure.salts(1).await.unwrap_err().kind(), Kind::Corrupt);
+        let first = erasure.give_salts(1, ["x", "y"].into_iter()).await.unwrap();
+        assert_ne!(first["x"], first["y"]);
+        assert_eq!(erasure.give_salts(1, ["x", "z"].into_iter()).await.unwrap(), first);
+        let second = erasure.give_salts(2, ["x", "z"].into_iter()).await.unwrap();
+        assert_eq!((second.len(), &second["x"], &second["y"]), (3, &first["x"], &first["y"]));
+        assert_ne!(of("b").give_salts(1, ["x"].into_iter()).await.unwrap()["x"], first["x"]);
+    }
+
+    #[tokio::test]
+    async fn the_first_key_counts_and_is_not_shown() {
+        let store = Store::over(Arc::new(InMemory::new()));
+        let erasure = ErasureStore::new(&store, &Resolver::new(Namespace::default()), &Incarnation("a".to_owned()));
+        assert_eq!(erasure.key().await.unwrap(), None);
+        let key = |digit: &str| {
+            let key = Some(digit.repeat(64));
+            KeyRecord { format: ERASURE_FORMAT, check: "c".to_owned(), key, written_at_ms: 7 }
+        };
+        erasure.put_key(&key("1")).await.unwrap();
+        erasure.put_key(&key("2")).await.unwrap();
+        assert_eq!(erasure.key().await.unwrap(), Some(key("1")));
+        assert!(!format!("{:?}", key("1")).contains("11"));
+    }
+
+    #[test]
+    fn hexadecimal_digits_read_back_and_others_do_not() {
+        assert_eq!(from_hex(&to_hex(&[0, 9, 10, 255])), Some([0, 9, 10, 255]));
+        assert_eq!(from_hex::<2>("00f"), None);
+        assert_eq!(from_hex::<2>("00fg"), None);
+        assert_eq!(from_hex::<2>("+1+1"), None);
+    }
+}

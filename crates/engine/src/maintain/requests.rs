@@ -168,19 +168,19 @@ impl Engine {
                 return drop_old_records(chain, &listing, newest.batch).await;
             }
             if let Some(record) = chain.record(newest).await?
-                && self.publish_replaced(incarnation, log, chain, &record, true).await?
+                && self.publish_replaced(incarnation, log, chain, &record, true).await?.is_some()
             {
                 continue;
             }
             let too_often = || Error::new(Kind::Internal, "replacing ids in requests was attempted too often");
             let key = BatchKey { attempt: newest.attempt.next().ok_or_else(too_often)?, ..newest };
             let nothing = self.record(chain, key, LedgerPosition::BEGINNING, TableFiles::default());
-            self.write_and_publish(incarnation, log, chain, &nothing).await?;
+            let _or_what_stands_there = self.write_and_publish(incarnation, log, chain, &nothing).await?;
         }
         Err(Error::new(Kind::Unavailable, "a purge of requests does not come to its end").hint("run again later"))
     }
 
-    /// One batch that replaces what must be; `false`: nothing must.
+    /// One batch that replaces what must be, unless nothing must; whether it may be that more must.
     async fn replace_once(
         &self,
         incarnation: &Incarnation,
@@ -204,20 +204,23 @@ impl Engine {
             data => data.unwrap_or_default(),
         };
         let record = self.record(chain, key, to, data);
-        self.write_and_publish(incarnation, log, chain, &record).await.map(|()| true)
+        let published = self.write_and_publish(incarnation, log, chain, &record).await?;
+        Ok(!published || !has_all)
     }
 
+    /// Records an attempt and publishes it; whether the table carries this one.
     async fn write_and_publish(
         &self,
         incarnation: &Incarnation,
         log: &DeltaLog,
         chain: &ChainStore,
         record: &BatchRecord,
-    ) -> Result<()> {
-        if chain.write(record).await? == PutNew::Created {
-            let _or_the_next_attempt = self.publish_replaced(incarnation, log, chain, record, false).await?;
+    ) -> Result<bool> {
+        if chain.write(record).await? == PutNew::Exists {
+            return Ok(false);
         }
-        Ok(())
+        let carried = self.publish_replaced(incarnation, log, chain, record, false).await?;
+        Ok(carried == Some(record.key()))
     }
 
     fn record(&self, chain: &ChainStore, key: BatchKey, to: LedgerPosition, data: TableFiles) -> BatchRecord {
@@ -239,7 +242,7 @@ impl Engine {
         BatchRecord { format, chain: chain.chain().clone(), batch, attempt, body: RecordBody::Intent(Box::new(recorded)) }
     }
 
-    /// Publishes what was recorded, and marks it as done; `false`: it takes another attempt.
+    /// Publishes what was recorded, and marks the batch as done. The attempt that the table carries; `None`: it takes another.
     async fn publish_replaced(
         &self,
         incarnation: &Incarnation,
@@ -247,8 +250,8 @@ impl Engine {
         chain: &ChainStore,
         record: &BatchRecord,
         resumed: bool,
-    ) -> Result<bool> {
-        let RecordBody::Intent(recorded) = &record.body else { return Ok(false) };
+    ) -> Result<Option<BatchKey>> {
+        let RecordBody::Intent(recorded) = &record.body else { return Ok(None) };
         self.check_life(incarnation).await?;
         let app = app_id(chain.chain());
         let commit = Commit {
@@ -268,7 +271,7 @@ impl Engine {
         let (key, table_version) = match log.publish(&commit).await? {
             Published::Committed { version } => (record.key(), version),
             Published::AlreadyPublished { key } => (key, log.version_of(&app, key).await?.0),
-            Published::Refused { .. } | Published::Moved => return Ok(false),
+            Published::Refused { .. } | Published::Moved => return Ok(None),
             Published::Fenced { newest } => {
                 return Err(Error::new(
                     Kind::Fenced,
@@ -287,7 +290,7 @@ impl Engine {
         };
         chain.mark_done(&mark).await?;
         self.forget_pseudonyms();
-        Ok(true)
+        Ok(Some(key))
     }
 
     /// What the requests up to a position make go, in organisations that have pseudonyms.

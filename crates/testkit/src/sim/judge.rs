@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use alluvium_core::{BatchNumber, Project, Request};
+use alluvium_core::{BatchNumber, Id, Op, Project, Request, Scope, Subject, is_pseudonym};
 use object_store::ObjectStore;
 use object_store::path::Path;
 use serde_json::Value;
@@ -85,7 +85,7 @@ async fn accepted(requests: &RequestsPlan, table: &TableReader) -> Result<Vec<Ac
     for row in table.rows().await? {
         let id = text(&row, "request_id");
         let request = sent.remove(id.as_str()).ok_or_else(|| format!("the request {id} was accepted twice, or never sent"))?;
-        if Request::from_json(&text(&row, "request")).ok().as_ref() != Some(request) {
+        if !Request::from_json(&text(&row, "request")).is_ok_and(|stored| says_the_same(&stored, request)) {
             return Err(format!("the request {id} was accepted as something else: {row:?}"));
         }
         let batch = text(&row, "batch_id").parse().map_err(|e| format!("{row:?}: {e}"))?;
@@ -95,6 +95,30 @@ async fn accepted(requests: &RequestsPlan, table: &TableReader) -> Result<Vec<Ac
         Some((id, _)) => Err(format!("the request {id} was lost")),
         None => Ok(accepted),
     }
+}
+
+/// Whether a stored request is the one that was sent, but for ids that pseudonyms stand for.
+fn says_the_same(stored: &Request, sent: &Request) -> bool {
+    let same = |stored: &Id, sent: &Id| stored == sent || is_pseudonym(stored.as_str());
+    let op = match (&stored.op, &sent.op) {
+        (Op::Convert { field, from, to }, Op::Convert { field: of, from: was, to: into }) => {
+            field == of && same(from, was) && same(to, into)
+        }
+        (Op::Update { field, id, set }, Op::Update { field: of, id: was, set: to }) => field == of && set == to && same(id, was),
+        (Op::Delete(stored), Op::Delete(sent)) => match (&stored.scope, &sent.scope) {
+            (Scope::Subject(now), Scope::Subject(then)) => {
+                let fields = |subjects: &BTreeSet<Subject>| subjects.iter().map(|s| s.field.clone()).collect::<Vec<_>>();
+                let spelled = |subject: &&Subject| !is_pseudonym(subject.id.as_str());
+                fields(now) == fields(then)
+                    && now.iter().filter(spelled).all(|subject| then.contains(subject))
+                    && (stored.until, stored.privacy) == (sent.until, sent.privacy)
+            }
+            _ => stored == sent,
+        },
+        _ => false,
+    };
+    op && (&stored.id, &stored.org, &stored.dataset, stored.execution_time)
+        == (&sent.id, &sent.org, &sent.dataset, sent.execution_time)
 }
 
 /// At every version every live row is what the oracle says at the table's position; what is missing is erased; and rows come by

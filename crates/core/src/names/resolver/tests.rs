@@ -184,3 +184,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn ledgers_of_earlier_purges_and_other_lives_are_older() {
+    let life = Incarnation("ab".to_owned());
+    let older = |name: &str| Resolver::is_older_ledger(name, &life, 2);
+    for name in ["ab", "ab-1", "cd", "cd-7", "abc", "ab-x", "ab_3"] {
+        assert!(older(name), "{name}");
+    }
+    assert!(!older("ab-2") && !older("ab-10"));
+    assert!(!Resolver::is_older_ledger("ab", &life, 0));
+}
