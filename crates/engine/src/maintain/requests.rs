@@ -343,7 +343,7 @@ impl Engine {
         replacing: Arc<Replacing>,
     ) -> Result<Option<TableFiles>> {
         let mut files = log.live_files(None).await?;
-        // So that a file holds batches next to each other.
+        // Each is staged anew as a file of its own, which keeps a file to one batch.
         files.sort_by_key(batch_of);
         let settings = StageSettings {
             chain: chain.chain().clone(),
@@ -397,7 +397,7 @@ impl Engine {
     }
 }
 
-/// The batch that a file of the table `requests` holds; one of a purge holds several.
+/// Orders files of the table `requests` by the batch that the names of the intake's own tell; those of purges go first.
 fn batch_of(file: &LiveFile) -> (BatchNumber, String) {
     let own =
         parse_data_file(&file.path).filter(|name| name.chain.dataset.0 == Dataset::REQUESTS && name.chain.job == Job::Mutate);

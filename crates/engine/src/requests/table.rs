@@ -247,7 +247,7 @@ impl Engine {
             let number = |batch: BatchNumber| i64::try_from(batch.0).unwrap_or(i64::MAX);
             bounds.is_none_or(|(first, last)| last > number(span.from) && first <= number(span.to))
         };
-        // Those of a purge hold several batches.
+        // Names of a purge's files, and those of other programs, tell no batch; statistics do.
         let mut files: Vec<LiveFile> = files.into_iter().filter(|(_, bounds)| has_any(*bounds)).map(|(file, _)| file).collect();
         let mut accepted = self.taken_here.take_from(&mut files);
         accepted.retain(|a| a.batch > span.from && a.batch <= span.to);
